@@ -1,0 +1,39 @@
+"""The interface between the loop and an allocator.
+
+A step asks for requests, generates and verifies them, and reports the groups; it repeats that until the allocator hands
+over groups to train on. All state is on the host and goes through `state_dict`.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pods_jax.config import Config
+from pods_jax.records import Group, Prompt, Request
+from pods_jax.registry import Registry
+
+
+class Stream(Protocol):
+    """Where new prompts come from."""
+
+    def next(self, count: int) -> list[Prompt]: ...
+
+
+class Allocator(Protocol):
+    """Host side, deterministic, checkpointable."""
+
+    def requests(self, stream: Stream) -> list[Request]:
+        """What to generate next."""
+
+    def observe(self, groups: list[Group]) -> list[Group]:
+        """Takes the groups of the last requests; returns num_prompts groups to train on, or [] for another round."""
+
+    def state_dict(self) -> dict:
+        """All that decides the future, as JSON-able values."""
+
+    def load_state_dict(self, state: dict) -> None:
+        """Goes on from where `state_dict` was taken."""
+
+
+ALLOCATORS: Registry[Callable[[Config], Allocator]] = Registry("allocation.name")
+
+register = ALLOCATORS.register

@@ -1,0 +1,45 @@
+"""What the command lines share: --config with overrides, --workdir, --json, and one-line errors with exit code 2."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from pods_jax.config import Config
+from pods_jax.config_file import load_config
+from pods_jax.errors import UserError
+
+
+def experiment_parser(doc: str) -> argparse.ArgumentParser:
+    """Arguments of a command line that works on one experiment."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", required=True, metavar="FILE[:ARG]", help="an experiment, e.g. configs/demo.py:grpo")
+    parser.add_argument("--workdir", required=True, help="where the run's files are, or will be written")
+    parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
+    parser.epilog = "--config.SECTION.KEY=VALUE overrides a value of the config."
+    return parser
+
+
+def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Config]:
+    """The arguments, and the checked config with its overrides."""
+    args, rest = parser.parse_known_args()
+    strangers = [a for a in rest if not a.startswith("--config.")]
+    if strangers:
+        raise UserError(f"unknown argument {strangers[0]} (overrides are written --config.SECTION.KEY=VALUE)")
+    return args, load_config(args.config, [a.removeprefix("--config.") for a in rest])
+
+
+def main_with_errors(main: Callable[[], None]) -> None:
+    """Runs a command line; bad input is one line on stderr and exit code 2."""
+    try:
+        main()
+    except UserError as e:
+        sys.exit(_print_error(str(e), 2))
+    except KeyboardInterrupt:
+        sys.exit(_print_error("interrupted; the same command goes on from the last checkpoint", 130))
+
+
+def _print_error(text: str, code: int) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,233 @@
+"""An experiment: an ml_collections file becomes frozen, hashable dataclasses, checked as a whole.
+
+Algorithmic sizes are global; sizes that only affect speed or memory say `_per_device`.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict, FrozenConfigDict
+
+from pods_jax.errors import UserError
+from pods_jax.registry import nearest
+
+@dataclasses.dataclass(frozen=True)
+class ModelSection:
+    """path: a folder, hub id or .gguf; None: random weights in the shape that the other fields give."""
+
+    path: str | None = None
+    dtype: str = "float32"
+    remat: bool = False
+    hidden_size: int = 96
+    intermediate_size: int = 256
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 4
+    num_key_value_heads: int = 2
+    rope_theta: float = 10_000.0
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartConfig:
+    """Supervised steps on the data set's demonstrations, before RL; num_steps = 0 for none."""
+
+    num_steps: int = 0
+    batch_size: int = 128
+    learning_rate: float = 3e-3
+    warmup_steps: int = 30
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """name: a registered data set; path: its files, where it has any; options: what its loader takes."""
+
+    name: str = "addition"
+    path: str | None = None
+    options: FrozenConfigDict = FrozenConfigDict()
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardConfig:
+    """reward = 1[correct] + format_weight x format; a verification past deadline_s counts as wrong."""
+
+    format: str = "none"
+    format_weight: float = 0.0
+    num_workers: int = 2
+    deadline_s: float = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutConfig:
+    """P prompts a step, n generations each, and how they are sampled."""
+
+    num_prompts: int = 16
+    num_generations: int = 64
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    max_prompt_length: int = 512
+    max_completion_length: int = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class AllocationConfig:
+    """name: who gets rollouts."""
+
+    name: str = "uniform"
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionConfig:
+    """rule: which of a group's n rollouts are trained on; num_kept: m, how many."""
+
+    rule: str = "max_variance"
+    num_kept: int = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig:
+    """Advantages and loss, under TRL's names (see `pods_jax.objective`)."""
+
+    loss_type: str = "grpo"
+    scale_rewards: str = "group"
+    ddof: int = 1
+    advantage_epsilon: float = 1e-4
+    epsilon: float = 0.2
+    epsilon_high: float | None = None
+    delta: float | None = None
+    beta: float = 0.0
+    kl_estimator: str = "k3"
+    importance_sampling_level: str = "token"
+    num_iterations: int = 1
+    mask_truncated_completions: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW, its schedule over training.num_steps, and how a batch is split to fit memory."""
+
+    learning_rate: float = 1e-6
+    lr_scheduler_type: str = "constant"
+    warmup_steps: int = 0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    micro_batch_size_per_device: int | None = None
+    logprob_chunk_size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """Sizes of the mesh axes; -1 fills."""
+
+    data: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """When to stop, evaluate, save and log; max_minutes counts `wall_time_s`; 0 switches a cadence off."""
+
+    num_steps: int = 100
+    max_minutes: float | None = None
+    eval_every_steps: int = 0
+    checkpoint_every_steps: int = 0
+    checkpoint_every_minutes: float = 10.0
+    keep_checkpoints: int = 2
+    log_samples_every_steps: int = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """num_samples at `temperature` and one greedy completion for each of the first num_prompts test problems."""
+
+    num_prompts: int = 256
+    num_samples: int = 4
+    temperature: float = 1.0
+    batch_size: int = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One experiment."""
+
+    seed: int = 0
+    model: ModelSection = ModelSection()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    data: DataConfig = DataConfig()
+    reward: RewardConfig = RewardConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    allocation: AllocationConfig = AllocationConfig()
+    selection: SelectionConfig = SelectionConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    mesh: MeshConfig = MeshConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+# ---------------------------------------------------------------- dataclasses <-> mappings
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The plain, JSON-able form of a config or a section of one."""
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    return {k: to_dict(v) if dataclasses.is_dataclass(v) else _plain(v) for k, v in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value.as_configdict().to_dict() if isinstance(value, FrozenConfigDict) else value
+
+
+def default_config() -> ConfigDict:
+    """Every key at its default, for a config file to edit."""
+    return ConfigDict(to_dict(Config()), type_safe=False)
+
+
+def from_mapping(values: Mapping[str, Any]) -> Config:
+    """The frozen form of an edited ConfigDict, or of `to_dict`'s output.
+
+    Raises:
+      UserError: unknown keys or values of the wrong type; every one of them is named.
+    """
+    problems: list[str] = []
+    config = _build(Config, values, "", problems)
+    raise_problems(problems)
+    return config
+
+
+def raise_problems(problems: list[str]) -> None:
+    """One error for all problems, if there are any."""
+    if problems:
+        raise UserError("config: " + "; ".join(problems))
+
+
+def _build(cls: type, values: Mapping[str, Any], prefix: str, problems: list[str]) -> Any:
+    hints = typing.get_type_hints(cls)
+    built = {}
+    for name, value in values.items():
+        if name not in hints:
+            problems.append(f"unknown key {prefix}{name} ({nearest(name, hints)})")
+        elif dataclasses.is_dataclass(hints[name]):
+            built[name] = _build(hints[name], value, f"{prefix}{name}.", problems)
+        else:
+            built[name] = _coerce(value, hints[name], f"{prefix}{name}", problems)
+    return cls(**built)
+
+
+def _coerce(value: Any, hint: Any, name: str, problems: list[str]) -> Any:
+    allowed = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
+    if FrozenConfigDict in allowed and isinstance(value, Mapping | ConfigDict):
+        return FrozenConfigDict(value)
+    if float in allowed and type(value) is int:
+        return float(value)
+    if type(value) not in allowed:
+        names = " or ".join("None" if a is type(None) else a.__name__ for a in allowed)
+        problems.append(f"{name} must be {names}, got {value!r}")
+    return value

@@ -1,0 +1,130 @@
+"""Multi-digit addition with graded difficulty: the embedded task, offline and verifiable in microseconds.
+
+A prompt interleaves the operands' digits, least significant first: 123 + 204 is `342012=` and its answer `723`. The
+weak teacher of the warm start drops each carry with some probability; so a policy that imitates it is right with
+probability carry_prob ** (number of carries), and the verified reward can bring out what the teacher rarely showed.
+Subtraction modulo base ** digits (`342012~`) is a kind that the teacher never shows.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from pods_jax.data.examples import Dataset, Example, register
+from pods_jax.errors import UserError
+from pods_jax.registry import nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class AdditionOptions:
+    """Options of the data set.
+
+    Attributes:
+      base, digits: of both operands; base <= 10.
+      carry_prob: the probability with which the weak teacher carries when it should.
+      num_train, num_test: problems drawn, all distinct; test problems are excluded from training.
+      unseen_fraction: the share of subtraction problems among the training and test problems.
+    """
+
+    base: int = 5
+    digits: int = 5
+    carry_prob: float = 0.3
+    num_train: int = 20_000
+    num_test: int = 1024
+    unseen_fraction: float = 0.0
+
+
+@register("addition")
+def load_addition(path: str | None, options: Mapping, seed: int) -> Dataset:
+    """The data set; `path` must be None, `options` are the fields of `AdditionOptions`."""
+    o = _parse(path, options)
+    rng = np.random.default_rng([seed, 0])
+    examples = _distinct_examples(o, rng)
+    return Dataset(
+        train=examples[o.num_test :],
+        test=examples[: o.num_test],
+        task="exact",
+        alphabet="0123456789"[: o.base] + "=~",
+        demonstrate=lambda rng, count: demonstrations(o, rng, count),
+    )
+
+
+def _parse(path: str | None, options: Mapping) -> AdditionOptions:
+    known = [f.name for f in dataclasses.fields(AdditionOptions)]
+    for name in options:
+        if name not in known:
+            raise UserError(f"data.options: unknown key '{name}' for addition ({nearest(name, known)})")
+    if path is not None:
+        raise UserError(f"data.path: addition problems are generated, there is nothing to read from {path}")
+    o = AdditionOptions(**options)
+    if not 2 <= o.base <= 10 or o.digits < 1 or not 0 <= o.carry_prob <= 1 or not 0 <= o.unseen_fraction <= 1:
+        raise UserError(f"data.options: addition needs 2 <= base <= 10, digits >= 1 and probabilities, got {o}")
+    if o.num_train + o.num_test > o.base ** (2 * o.digits) // 2:
+        raise UserError(f"data.options: {o.digits}-digit addition in base {o.base} has too few problems for {o.num_train} + {o.num_test}")
+    return o
+
+
+def _distinct_examples(o: AdditionOptions, rng: np.random.Generator) -> tuple[Example, ...]:
+    found: dict[str, Example] = {}
+    total = o.num_train + o.num_test
+    while len(found) < total:
+        a, b = rng.integers(0, o.base, (2, total, o.digits))
+        subtract = rng.random(total) < o.unseen_fraction
+        answers, carries = add(a, b, o.base, np.ones(a.shape, bool))
+        differences = subtract_modulo(a, b, o.base)
+        for i in range(total):
+            prompt = _interleave(a[i], b[i]) + ("~" if subtract[i] else "=")
+            gold = _digits(differences[i]) if subtract[i] else _sum_digits(answers[i])
+            found.setdefault(prompt, Example(prompt, gold, "unseen" if subtract[i] else _kind(carries[i], o.digits)))
+    return tuple(found.values())[:total]
+
+
+def _kind(carries: int, digits: int) -> str:
+    """Thirds of the range of carries; with 5 digits: 0-1 easy, 2-3 medium, 4-5 hard."""
+    return ("easy", "medium", "hard")[min(3 * int(carries) // (digits + 1), 2)]
+
+
+def demonstrations(o: AdditionOptions, rng: np.random.Generator, count: int) -> list[tuple[str, str]]:
+    """(prompt, answer) pairs of the weak teacher, on sums alone."""
+    a, b = rng.integers(0, o.base, (2, count, o.digits))
+    answers, _ = add(a, b, o.base, rng.random(a.shape) < o.carry_prob)
+    return [(_interleave(x, y) + "=", _sum_digits(z)) for x, y, z in zip(a, b, answers, strict=True)]
+
+
+def add(a: np.ndarray, b: np.ndarray, base: int, carries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Digit-wise sums of a and b [N, digits], least significant first; a carry is made only where `carries` is true.
+
+    Returns the sums [N, digits + 1] and how many carries were made [N].
+    """
+    sums = np.zeros((len(a), a.shape[1] + 1), int)
+    carry, made = np.zeros(len(a), int), np.zeros(len(a), int)
+    for i in range(a.shape[1]):
+        total = a[:, i] + b[:, i] + carry
+        sums[:, i] = total % base
+        carry = (total >= base) & carries[:, i]
+        made += carry
+    sums[:, -1] = carry
+    return sums, made
+
+
+def subtract_modulo(a: np.ndarray, b: np.ndarray, base: int) -> np.ndarray:
+    """a - b modulo base ** digits, digit-wise [N, digits], least significant first."""
+    differences, borrow = np.zeros_like(a), np.zeros(len(a), int)
+    for i in range(a.shape[1]):
+        total = a[:, i] - b[:, i] - borrow
+        differences[:, i], borrow = total % base, total < 0
+    return differences
+
+
+def _digits(x: np.ndarray) -> str:
+    return "".join(map(str, x))
+
+
+def _interleave(a: np.ndarray, b: np.ndarray) -> str:
+    return _digits(np.stack([a, b], 1).ravel())
+
+
+def _sum_digits(x: np.ndarray) -> str:
+    """All digits but a leading (here: last) carry of 0."""
+    return _digits(x if x[-1] else x[:-1])

@@ -1,0 +1,48 @@
+"""What a data set is to the rest of the code: examples, a split, and the name of the rule that verifies answers."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from pods_jax.registry import Registry
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """One problem.
+
+    Attributes:
+      prompt: the user's message (or, for tokenizers without a chat template, the raw prompt).
+      gold: what `pods_jax.rewards.verify` compares an answer with.
+      kind: a label by which evaluations are broken down ("" for none).
+    """
+
+    prompt: str
+    gold: str
+    kind: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Finite training and test examples; no test problem is among the training ones.
+
+    Attributes:
+      task: the name of the verifier for the golds.
+      system: the system message ("" for none).
+      alphabet: the characters a character tokenizer needs, where a policy may be trained from scratch ("" where not).
+      demonstrate: (generator, count) -> [(prompt, completion)] for a supervised warm start, where there is one.
+    """
+
+    train: tuple[Example, ...]
+    test: tuple[Example, ...]
+    task: str
+    system: str = ""
+    alphabet: str = ""
+    demonstrate: Callable[[np.random.Generator, int], list[tuple[str, str]]] | None = None
+
+
+DATASETS: Registry = Registry("data set")
+"""Loaders by name: (path: str | None, options: Mapping, seed: int) -> Dataset."""
+
+register = DATASETS.register

@@ -1,0 +1,37 @@
+"""The endless, shuffled, resumable stream of training prompts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pods_jax.data.examples import Example
+from pods_jax.records import Prompt
+
+
+class PromptStream:
+    """Epochs over the examples, each in its own order; the position alone is its state."""
+
+    def __init__(self, examples: Sequence[Example], tokens: Sequence[Sequence[int]], seed: int):
+        """tokens: the rendered prompt of every example."""
+        self.position = 0
+        self._examples, self._tokens, self._seed = examples, tokens, seed
+        self._epoch, self._order = -1, np.empty(0, int)
+
+    def next(self, count: int) -> list[Prompt]:
+        """The next `count` prompts; crosses into the next epoch where one ends."""
+        return [self._draw() for _ in range(count)]
+
+    def _draw(self) -> Prompt:
+        epoch, place = divmod(self.position, len(self._examples))
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng([self._seed, epoch]).permutation(len(self._examples))
+        index = int(self._order[place])
+        example = self._examples[index]
+        self.position += 1
+        return Prompt(self.position - 1, index, example.prompt, example.gold, example.kind, tuple(self._tokens[index]))
+
+    def state_dict(self) -> dict:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.position = state["position"]

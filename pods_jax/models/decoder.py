@@ -1,0 +1,291 @@
+"""The decoder: one Llama-style transformer; model families differ only in the numbers of `ModelConfig`.
+
+The weights of all layers are stacked along a leading axis L, so that training scans over them and decoding slices them
+once, before its loop. Every computation is a pure function of (config, weights, arrays); `Decoder` is the Linen module
+that declares the weights and names the entry points.
+
+Shapes: P prompts, n rollouts of a prompt, T tokens of each, S prompt tokens, D hidden_size, H query heads, K key/value
+heads, h head_dim, F intermediate_size, V vocab_size. A plain batch of rows is the case n = 1.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+Params = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class RopeScaling:
+    """Llama 3's frequency scaling (`rope_type: llama3` in Hugging Face configs)."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Hashable facts of a model, under their Hugging Face names."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False  # biases on q, k and v alone, as Qwen2 has them
+    qk_norm: bool = False  # RMSNorm on each query and key head, as Qwen3 has it
+    max_position_embeddings: int = 2048
+
+
+class Weight(NamedTuple):
+    """One declaration gives a weight's shape, its logical axes (for sharding) and its initial values."""
+
+    shape: tuple[int, ...]
+    axes: tuple[str | None, ...]
+    init: Callable
+
+
+def _normal(std: float) -> Callable:
+    return nn.initializers.normal(std)
+
+
+def layer_weights(c: ModelConfig) -> dict[str, Weight]:
+    """The weights of one layer (unstacked)."""
+    d, f, q, kv = c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    out_scale = 1 / math.sqrt(2 * c.num_hidden_layers)  # keeps the residual stream's size independent of depth (GPT-2)
+    weights = {
+        "attn_norm": Weight((d,), (None,), nn.initializers.ones),
+        "q": Weight((d, q), ("embed", "heads"), _normal(d**-0.5)),
+        "k": Weight((d, kv), ("embed", "heads"), _normal(d**-0.5)),
+        "v": Weight((d, kv), ("embed", "heads"), _normal(d**-0.5)),
+        "o": Weight((q, d), ("heads", "embed"), _normal(out_scale * q**-0.5)),
+        "mlp_norm": Weight((d,), (None,), nn.initializers.ones),
+        "gate": Weight((d, f), ("embed", "mlp"), _normal(d**-0.5)),
+        "up": Weight((d, f), ("embed", "mlp"), _normal(d**-0.5)),
+        "down": Weight((f, d), ("mlp", "embed"), _normal(out_scale * f**-0.5)),
+    }
+    if c.attention_bias:
+        weights |= {f"{x}_bias": Weight((n,), ("heads",), nn.initializers.zeros) for x, n in (("q", q), ("k", kv), ("v", kv))}
+    if c.qk_norm:
+        weights |= {f"{x}_norm": Weight((c.head_dim,), (None,), nn.initializers.ones) for x in ("q", "k")}
+    return weights
+
+
+def model_weights(c: ModelConfig) -> dict[str, Any]:
+    """Every weight of the model, in the shape of the parameter tree; layers carry a leading "layers" axis."""
+    stacked = {
+        name: Weight((c.num_hidden_layers, *w.shape), ("layers", *w.axes), w.init)
+        for name, w in layer_weights(c).items()
+    }
+    weights = {
+        "embed": Weight((c.vocab_size, c.hidden_size), ("vocab", "embed"), _normal(c.hidden_size**-0.5)),
+        "layers": stacked,
+        "final_norm": Weight((c.hidden_size,), (None,), nn.initializers.ones),
+    }
+    if not c.tie_word_embeddings:
+        weights["lm_head"] = Weight((c.hidden_size, c.vocab_size), ("embed", "vocab"), _normal(c.hidden_size**-0.5))
+    return weights
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def rms_norm(x: Float[Array, "... D"], scale: Float[Array, "D"], eps: float) -> Float[Array, "... D"]:
+    """Root-mean-square normalisation, computed in float32."""
+    x32 = x.astype(jnp.float32)
+    x32 = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), -1, keepdims=True) + eps)
+    return x32.astype(x.dtype) * scale
+
+
+def rope_frequencies(c: ModelConfig) -> Float[Array, "half"]:
+    """Rotary frequencies in radians a position, with Llama 3's scaling where the config has it."""
+    freqs = c.rope_theta ** (-jnp.arange(0, c.head_dim, 2, dtype=jnp.float32) / c.head_dim)
+    s = c.rope_scaling
+    if s is None:
+        return freqs
+    turns = s.original_max_position_embeddings * freqs / (2 * math.pi)  # rotations over the original context
+    keep = jnp.clip((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0)
+    return keep * freqs + (1 - keep) * freqs / s.factor
+
+
+def rotate(x: Float[Array, "P n T heads h"], angles: Float[Array, "Pb nb T half"]) -> Float[Array, "P n T heads h"]:
+    """Rotary position embedding in the half-split layout of Hugging Face checkpoints."""
+    cos, sin = jnp.cos(angles)[..., None, :], jnp.sin(angles)[..., None, :]
+    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(x.dtype)
+
+
+class KV(NamedTuple):
+    """Keys and values of one layer: [P, n, T, K, h], rotated; a group's shared prompt has n = 1."""
+
+    k: Array
+    v: Array
+
+
+class Prefix(NamedTuple):
+    """A prompt's keys and values, shared by all rollouts of its group, and which of them exist: [P, S]."""
+
+    kv: KV
+    valid: Bool[Array, "P S"]
+
+
+def attend(q: Float[Array, "P n T H h"], own: KV, mask: Bool[Array, "Pb nb T U"], prefix: Prefix | None = None) -> Array:
+    """Grouped-query attention of each rollout to its own tokens and, if given, to its group's prompt.
+
+    The prompt's scores are one matrix product a group ([n T, h] by [h, S]), so the prompt is never copied n times.
+    mask says which own keys a query sees. Returns [P, n, T, H, h].
+    """
+    P, n, T, H, h = q.shape
+    K = own.k.shape[-2]
+    q = q.reshape(P, n, T, K, H // K, h) * h**-0.5
+    scores = jnp.einsum("pntkgh,pnukh->pkntgu", q, own.k).astype(jnp.float32)
+    scores = jnp.where(mask[:, None, :, :, None, :], scores, -jnp.inf)
+    if prefix is not None:
+        shared = jnp.einsum("pntkgh,pskh->pkntgs", q, prefix.kv.k[:, 0]).astype(jnp.float32)
+        shared = jnp.where(prefix.valid[:, None, None, None, None, :], shared, -jnp.inf)
+        scores = jnp.concatenate([shared, scores], -1)
+    weights = jax.nn.softmax(scores, -1).astype(q.dtype)
+    shared, weights = jnp.split(weights, [weights.shape[-1] - own.k.shape[2]], axis=-1)
+    out = jnp.einsum("pkntgu,pnukh->pntkgh", weights, own.v)
+    if prefix is not None:
+        out += jnp.einsum("pkntgs,pskh->pntkgh", shared, prefix.kv.v[:, 0])
+    return out.reshape(P, n, T, H, h)
+
+
+def _linear(x: Array, w: Array, bias: Array | None = None) -> Array:
+    """x @ w on a two-dimensional view of x, the layout in which XLA's CPU backend is fastest."""
+    y = x.reshape(-1, x.shape[-1]) @ w
+    y = y if bias is None else y + bias
+    return y.reshape(*x.shape[:-1], w.shape[-1])
+
+
+def layer_qkv(c: ModelConfig, w: Params, x: Array, angles: Array) -> tuple[Array, KV]:
+    """Normalised, rotated queries [P, n, T, H, h] and keys/values [P, n, T, K, h] of one layer."""
+    y = rms_norm(x, w["attn_norm"], c.rms_norm_eps)
+    q, k, v = (_linear(y, w[i], w.get(f"{i}_bias")).reshape(*x.shape[:-1], -1, c.head_dim) for i in "qkv")
+    if c.qk_norm:
+        q, k = rms_norm(q, w["q_norm"], c.rms_norm_eps), rms_norm(k, w["k_norm"], c.rms_norm_eps)
+    return rotate(q, angles), KV(rotate(k, angles), v)
+
+
+def layer_output(c: ModelConfig, w: Params, x: Array, attended: Array) -> Array:
+    """The rest of a layer: the attention's output projection and the gated MLP, both residual."""
+    x = x + _linear(attended.reshape(*x.shape[:-1], -1), w["o"])
+    y = rms_norm(x, w["mlp_norm"], c.rms_norm_eps)
+    return x + _linear(jax.nn.silu(_linear(y, w["gate"])) * _linear(y, w["up"]), w["down"])
+
+
+def layer(c: ModelConfig, w: Params, x: Array, angles: Array, mask: Array, prefix: Prefix | None = None) -> tuple[Array, KV]:
+    """One layer over whole sequences x [P, n, T, D]; also returns the layer's keys and values."""
+    q, kv = layer_qkv(c, w, x, angles)
+    return layer_output(c, w, x, attend(q, kv, mask, prefix)), kv
+
+
+def causal(length: int) -> Bool[Array, "1 1 T T"]:
+    return jnp.tril(jnp.ones((length, length), bool))[None, None]
+
+
+def rope_angles(c: ModelConfig, positions: Int[Array, "..."]) -> Array:
+    return positions[..., None] * rope_frequencies(c)
+
+
+def output_head(params: Params) -> Float[Array, "D V"]:
+    """The output projection; a tied model uses its embedding."""
+    return params["lm_head"] if "lm_head" in params else params["embed"].T
+
+
+# ---------------------------------------------------------------- the module
+
+
+class Decoder(nn.Module):
+    """A causal language model. `apply({"params": params}, tokens)` gives logits [B, T, V].
+
+    Attributes:
+      config: the family's numbers; static and hashable, so a Decoder can be a static argument of `jax.jit`.
+      remat: recompute each layer in the backward pass instead of keeping its activations.
+    """
+
+    config: ModelConfig
+    remat: bool = False
+
+    def setup(self):
+        def declare(name, w):
+            return self.param(name, w.init, w.shape)
+
+        weights = model_weights(self.config)
+        layers = weights.pop("layers")
+        self.top = {name: declare(name, w) for name, w in weights.items()}
+        self.layers = self.param("layers", lambda key: _init_layers(key, layers))
+
+    def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"] | None = None) -> Float[Array, "B T V"]:
+        """Logits of the next token at every position. positions default to 0, 1, 2, ..."""
+        return _linear(self.hidden(tokens, positions), output_head(self.top)).astype(jnp.float32)
+
+    def hidden(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"] | None = None) -> Float[Array, "B T D"]:
+        """Final hidden states (normalised, before the head) of right-padded rows."""
+        c = self.config
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape) if positions is None else positions
+        angles, mask = rope_angles(c, positions[:, None]), causal(tokens.shape[1])
+
+        def body(x, w):
+            return layer(c, w, x, angles, mask)[0]
+
+        x = self._scan(body, self.top["embed"][tokens][:, None])
+        return rms_norm(x[:, 0], self.top["final_norm"], c.rms_norm_eps)
+
+    def group_hidden(
+        self, prompts: Int[Array, "P S"], prompt_lengths: Int[Array, "P"], completions: Int[Array, "P n T"]
+    ) -> Float[Array, "P n T D"]:
+        """Hidden states that predict each completion token, every prompt computed once for all its rollouts.
+
+        Entry t predicts completions[..., t]: the prompt's last token predicts the first, completion token t - 1 the t-th.
+        Equal to `hidden` on the n concatenated rows, at (S + n T) instead of n (S + T) tokens a group.
+        """
+        c = self.config
+        P, S = prompts.shape
+        inputs = completions[..., :-1]
+        T = inputs.shape[-1]
+        angles_p = rope_angles(c, jnp.arange(S)[None, None])
+        angles_c = rope_angles(c, prompt_lengths[:, None, None] + jnp.arange(T))
+        valid = jnp.arange(S) < prompt_lengths[:, None]
+
+        def body(carry, w):
+            x_p, x_c = carry
+            x_p, kv = layer(c, w, x_p, angles_p, causal(S))
+            x_c, _ = layer(c, w, x_c, angles_c, causal(T), Prefix(kv, valid))
+            return x_p, x_c
+
+        embed = self.top["embed"]
+        x_p, x_c = self._scan(body, (embed[prompts][:, None], embed[inputs]))
+        last = jnp.take_along_axis(x_p[:, 0], (prompt_lengths - 1)[:, None, None], axis=1)  # [P, 1, D]
+        last = jnp.broadcast_to(last[:, None], (P, completions.shape[1], 1, c.hidden_size))
+        return rms_norm(jnp.concatenate([last, x_c], axis=2), self.top["final_norm"], c.rms_norm_eps)
+
+    def _scan(self, body: Callable, x: Any) -> Any:
+        body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
+        return jax.lax.scan(lambda carry, w: (body(carry, w), None), x, self.layers)[0]
+
+
+def _init_layers(key: Array, weights: dict[str, Weight]) -> Params:
+    keys = jax.random.split(key, len(weights))
+    return {name: w.init(k, w.shape) for k, (name, w) in zip(keys, sorted(weights.items()), strict=True)}
+
+
+def init_params(model: Decoder, key: Array, dtype: str = "float32") -> Params:
+    """Random weights for `model`, as a plain tree of arrays."""
+    params = model.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
+    return jax.tree.map(lambda a: a.astype(dtype), params)

@@ -1,0 +1,134 @@
+"""Policy losses: a loss per token, and the weight that each token has in the batch's loss.
+
+`policy_loss` is their product, summed. Because the weights of all aggregation modes depend on the masks alone, the
+learner computes them once over the whole batch and accumulates exact gradients over any micro-batches.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from pods_jax.registry import Registry
+
+Metrics = dict[str, Array]
+_MAX_LOG_RATIO = 20.0  # clamps the input of exp: clamping its output would leave NaN gradients
+
+LOSSES: Registry = Registry("loss_type")
+"""Aggregation modes by TRL's names: (lengths [R], mask [R, T], max_completion_length) -> weights [R, T]."""
+
+
+@LOSSES.register("grpo")
+def grpo_weights(lengths, mask, max_completion_length):
+    """Mean over each sequence's tokens, then over sequences that have any (Shao et al. 2024, eq. 3)."""
+    return mask / jnp.maximum(lengths, 1)[:, None] / jnp.maximum((lengths > 0).sum(), 1)
+
+
+@LOSSES.register("bnpo")
+@LOSSES.register("dapo")
+def token_mean_weights(lengths, mask, max_completion_length):
+    """Mean over all tokens of the batch (DAPO, Yu et al. 2025, eq. 8).
+
+    TRL's `bnpo` is the same mean taken over each micro-batch; with exact accumulation the two names coincide here.
+    """
+    return mask / jnp.maximum(lengths.sum(), 1)
+
+
+@LOSSES.register("dr_grpo")
+def dr_grpo_weights(lengths, mask, max_completion_length):
+    """Sum over tokens divided by a constant, max_completion_length, then mean over sequences (Liu et al. 2025)."""
+    if max_completion_length is None:
+        raise ValueError("loss_type 'dr_grpo' divides by max_completion_length: pass it")
+    return mask / max_completion_length / jnp.maximum((lengths > 0).sum(), 1)
+
+
+def token_weights(
+    mask: Bool[Array, "R T"], loss_type: str, max_completion_length: int | None = None
+) -> Float[Array, "R T"]:
+    """The weight of every token in the loss of this batch; fully masked sequences leave the counts too."""
+    lengths = mask.sum(-1)
+    return LOSSES[loss_type](lengths, mask.astype(jnp.float32), max_completion_length)
+
+
+def token_losses(
+    logprobs: Float[Array, "R T"],
+    old_logprobs: Float[Array, "R T"],
+    advantages: Float[Array, "R"],
+    mask: Bool[Array, "R T"],
+    *,
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    beta: float = 0.0,
+    ref_logprobs: Float[Array, "R T"] | None = None,
+    kl_estimator: str = "k3",
+    importance_sampling_level: str = "token",
+) -> tuple[Float[Array, "R T"], dict[str, Bool[Array, "R T"] | Float[Array, "R T"]]]:
+    """The clipped surrogate of every token, plus beta times its KL to the reference, and per-token statistics.
+
+    -min(ρA, clip(ρ, 1 - epsilon, 1 + epsilon_high) A) with ρ = exp(logprobs - old_logprobs); TRL's option names.
+
+    Args:
+      epsilon_high: upper clip (DAPO's clip-higher); None: epsilon.
+      delta: upper bound of the unclipped ratio (INTELLECT-2's two-sided clipping, as TRL); None: none.
+      beta, ref_logprobs, kl_estimator: KL penalty inside the per-token loss; "k1", "k2" or "k3".
+      importance_sampling_level: "token", or "sequence" for GSPO's length-normalised ratio (Zheng et al. 2025).
+    """
+    log_ratio = jnp.where(mask, logprobs - old_logprobs, 0.0)
+    if importance_sampling_level == "sequence":
+        log_ratio = jnp.broadcast_to(log_ratio.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1), mask.shape)
+    elif importance_sampling_level != "token":
+        raise ValueError(f"importance_sampling_level must be 'token' or 'sequence', got {importance_sampling_level!r}")
+    ratio = jnp.exp(jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
+    low, high = 1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)
+    A = advantages[:, None]
+    unclipped = ratio if delta is None else jnp.minimum(ratio, delta)
+    loss = -jnp.minimum(unclipped * A, jnp.clip(ratio, low, high) * A)
+    stats = {"clip_ratio/low_mean": (ratio < low) & (A < 0), "clip_ratio/high_mean": (ratio > high) & (A > 0)}
+    stats["clip_ratio/region_mean"] = stats["clip_ratio/low_mean"] | stats["clip_ratio/high_mean"]
+    if beta:
+        stats["kl"] = kl_estimate(logprobs, ref_logprobs, kl_estimator)
+        loss += beta * stats["kl"]
+    return loss, stats
+
+
+def kl_estimate(logprobs: Array, ref_logprobs: Array, estimator: str) -> Array:
+    """Per-token estimate of KL(policy || reference) from the policy's samples (Schulman 2020): k1, k2 or k3."""
+    d = jnp.clip(ref_logprobs - logprobs, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    if estimator not in _KL:
+        raise ValueError(f"kl_estimator must be one of {', '.join(_KL)}, got {estimator!r}")
+    return _KL[estimator](d)
+
+
+_KL = {"k1": lambda d: -d, "k2": lambda d: jnp.square(d) / 2, "k3": lambda d: jnp.expm1(d) - d}
+
+
+def policy_loss(
+    logprobs: Float[Array, "R T"],
+    old_logprobs: Float[Array, "R T"] | None,
+    advantages: Float[Array, "R"],
+    mask: Bool[Array, "R T"],
+    *,
+    loss_type: str = "grpo",
+    max_completion_length: int | None = None,
+    **options,
+) -> tuple[Float[Array, ""], Metrics]:
+    """The loss of a batch of completions and its metrics (means over unmasked tokens, TRL's names).
+
+    Args:
+      logprobs: of the sampled tokens under the current policy.
+      old_logprobs: under the policy that the ratio is taken against; None: the current one, so that every ratio is 1.
+      advantages: one a sequence.
+      mask: which tokens count. Comes from lengths, never from token ids.
+      loss_type: a name in `LOSSES`. TRL's default is "dapo"; ours is "grpo", the PODS paper's.
+      options: see `token_losses`.
+    """
+    old = jax.lax.stop_gradient(logprobs) if old_logprobs is None else old_logprobs
+    losses, stats = token_losses(logprobs, old, advantages, mask, **options)
+    weights = token_weights(mask, loss_type, max_completion_length)
+    mean = token_weights(mask, "dapo")
+    return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), {k: jnp.where(mask, v, 0.0).ravel() @ mean.ravel() for k, v in stats.items()}
+
+
+def completion_mask(lengths: Int[Array, "..."], max_length: int) -> Bool[Array, "... T"]:
+    """Which positions hold completion tokens, from lengths (the end-of-sequence token counted)."""
+    return jnp.arange(max_length) < lengths[..., None]

@@ -1,0 +1,26 @@
+"""The device mesh: axes `data` (groups), `fsdp` (groups and parameters) and `tensor` (heads and MLP)."""
+
+import math
+from collections.abc import Sequence
+
+import jax
+from jax.sharding import AxisType, Mesh
+
+from pods_jax.errors import UserError
+
+AXES = ("data", "fsdp", "tensor")
+
+
+def mesh_shape(sizes: Sequence[int], num_devices: int) -> tuple[int, ...]:
+    """Axis sizes with a single -1 replaced by what fills `num_devices`."""
+    known = math.prod(s for s in sizes if s != -1)
+    shape = tuple(num_devices // known if s == -1 else s for s in sizes)
+    if math.prod(shape) != num_devices:
+        raise UserError(f"mesh {dict(zip(AXES, sizes, strict=True))} does not fit {num_devices} device(s)")
+    return shape
+
+
+def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
+    """A mesh over all devices; -1 fills an axis. Axes are `Auto`: the compiler propagates shardings."""
+    shape = mesh_shape((data, fsdp, tensor), len(jax.devices()))
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))

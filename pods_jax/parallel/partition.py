@@ -1,0 +1,31 @@
+"""Where arrays live: logical axes of weights mapped onto the mesh, batches split over their groups."""
+
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from pods_jax.models.decoder import ModelConfig, Weight, model_weights
+
+RULES = {"layers": None, "embed": "fsdp", "heads": "tensor", "mlp": "tensor", "vocab": "tensor", None: None}
+"""Logical axis of a weight -> mesh axis."""
+
+
+def param_shardings(config: ModelConfig, mesh: Mesh) -> Any:
+    """A tree of NamedSharding in the shape of the parameters; an axis that a mesh axis does not divide is replicated."""
+
+    def sharding(w: Weight) -> NamedSharding:
+        axes = [RULES[a] for a in w.axes]
+        return NamedSharding(mesh, P(*(a if a and n % mesh.shape[a] == 0 else None for a, n in zip(axes, w.shape, strict=True))))
+
+    return jax.tree.map(sharding, model_weights(config), is_leaf=lambda x: isinstance(x, Weight))
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Leading axis (groups) split over all data-like mesh axes."""
+    return NamedSharding(mesh, P(("data", "fsdp")))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, P())

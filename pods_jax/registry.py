@@ -1,0 +1,47 @@
+"""Named families of interchangeable parts: a fork adds one by writing one file and one config line."""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from pods_jax.errors import UserError
+
+T = TypeVar("T")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint that ends an unknown-name message: the closest known name, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+
+
+class Registry(Mapping[str, T]):
+    """A read-only mapping from names to parts, filled by `@register("name")`."""
+
+    def __init__(self, family: str):
+        self.family = family
+        self._parts: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        def add(part: T) -> T:
+            if name in self._parts:
+                raise ValueError(f"{self.family} '{name}' is registered twice")
+            self._parts[name] = part
+            return part
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._parts:
+            raise UserError(f"unknown {self.family} '{name}': {nearest(name, self._parts)}")
+        return self._parts[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)

@@ -1,0 +1,36 @@
+"""Verifiable rewards: is this output right, and has it the form that was asked for?
+
+Nothing here imports JAX, raises on what a model wrote, or runs it. A new task is one function in a module of its own:
+
+    @register("my_task")
+    def judge(output: str, gold: str) -> Verdict: ...
+"""
+
+import functools
+
+from pods_jax.rewards import exact, gsm8k, reasoning_gym  # noqa: F401  (they register their tasks)
+from pods_jax.rewards.extract import final_answer
+from pods_jax.rewards.format import FORMATS
+from pods_jax.rewards.pool import RewardPool
+from pods_jax.rewards.verdict import VERIFIERS, Verdict, register
+
+__all__ = ["FORMATS", "VERIFIERS", "RewardPool", "Verdict", "final_answer", "register", "verify"]
+
+
+def verify(output: str, gold: str, task: str) -> bool:
+    """Whether a model's output is right; bounded in time, and no output makes it raise.
+
+    Args:
+      output: everything that the model wrote, reasoning included.
+      gold: what the task's verifier compares with.
+      task: a name in `VERIFIERS`.
+
+    Raises:
+      UserError: for an unknown task or a gold that its verifier cannot use.
+    """
+    return _shared_pool().score([output], [gold], task)[0].correct
+
+
+@functools.cache
+def _shared_pool() -> RewardPool:
+    return RewardPool(num_workers=1)

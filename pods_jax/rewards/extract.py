@@ -1,0 +1,75 @@
+r"""Where a model's final answer is looked for.
+
+Only what follows the last `</think>` counts, and only the last 100,000 characters of it. In that text the markers
+are tried in this order, and each one found narrows the text for the next (`<answer>It is \boxed{3}</answer>` is 3):
+
+1. the last `<answer>` that is closed, up to its `</answer>`;
+2. the last balanced `\boxed{..}`;
+3. what follows the last `####`, on that line or, if it is blank, on the next one that is not;
+4. what follows the last "answer is", "answer:" or "answer =", to the end of the sentence or line.
+
+No marker, no answer: a number that merely occurs in the text is never taken for one. All is linear in the text.
+"""
+
+import re
+
+MAX_CHARS = 100_000
+
+_BRACES = re.compile(r"\\(?:boxed|fbox) ?\{|\\[{}]|[{}]")
+_PHRASE = re.compile(r"\banswer(?:\s{1,3}is\b|\*{0,2}\s{0,3}[:=])", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
+_TAG = re.compile(r"<[|/]")
+
+
+def final_answer(output: str) -> str | None:
+    """The text of the one final answer, stripped; None if the output marks none."""
+    text, answer = after_thinking(output), None
+    for marked in (in_answer_tags, in_box, after_hashes, after_phrase):
+        inside = marked(text)
+        if inside is not None:
+            text = answer = inside
+    return answer or None
+
+
+def after_thinking(output: str) -> str:
+    """What follows the last `</think>`, or everything if there is none; at most the last `MAX_CHARS` characters."""
+    return output[-MAX_CHARS:].rpartition("</think>")[2].strip()
+
+
+def in_answer_tags(text: str) -> str | None:
+    """The contents of the last `<answer>` that is closed, up to its first `</answer>`."""
+    closed, _, _ = text.rpartition("</answer>")
+    _, opening, inside = closed.rpartition("<answer>")
+    return inside.partition("</answer>")[0].strip() if opening else None
+
+
+def in_box(text: str) -> str | None:
+    r"""The contents of the balanced `\boxed{..}` or `\fbox{..}` that starts last; escaped braces do not count."""
+    unclosed: list[re.Match] = []
+    last = range(0)
+    for brace in _BRACES.finditer(text):
+        if brace[0] == "}" and unclosed:
+            opening = unclosed.pop()
+            if opening[0] != "{" and opening.end() >= last.start:
+                last = range(opening.end(), brace.start())
+        elif brace[0].endswith("{") and brace[0] != r"\{":
+            unclosed.append(brace)
+    return text[last.start : last.stop].strip() if last.start else None
+
+
+def after_hashes(text: str) -> str | None:
+    """The line that follows the last `####`."""
+    _, mark, rest = text.rpartition("####")
+    return _first_line(rest) if mark else None
+
+
+def after_phrase(text: str) -> str | None:
+    """The rest of the sentence that follows the last "answer is", "answer:" or "answer ="."""
+    end = max((phrase.end() for phrase in _PHRASE.finditer(text)), default=None)
+    return None if end is None else _SENTENCE_END.split(_first_line(text[end:]), maxsplit=1)[0].strip(" *")
+
+
+def _first_line(text: str) -> str:
+    """The first line that is not blank, without emphasis, up to a closing tag or special token."""
+    line = text.lstrip(" \t\r\n:=*").partition("\n")[0]
+    return _TAG.split(line, maxsplit=1)[0].strip(" \t\r*")

@@ -1,0 +1,69 @@
+"""What a verifier says about one output, and the registry of verifiers."""
+
+import dataclasses
+from collections.abc import Callable
+
+from pods_jax.registry import Registry
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """The judgement of one output.
+
+    Attributes:
+      correct: whether the output answers the problem.
+      answer: the answer that was read (in canonical form where the task has one, so that equal answers are equal
+        strings); None if there was none.
+      reason: "match", "mismatch", "no answer", "timeout", "crashed", or another short word.
+    """
+
+    correct: bool
+    answer: str | None
+    reason: str
+
+
+def compared(correct: bool, answer: str) -> Verdict:
+    """The verdict on an answer that was read and compared with the gold."""
+    return Verdict(correct, answer, "match" if correct else "mismatch")
+
+
+def no_answer() -> Verdict:
+    """The verdict on an output that commits to no answer."""
+    return Verdict(False, None, "no answer")
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Verifier:
+    """A rule that judges outputs, and where it may run.
+
+    Attributes:
+      judge: (output, gold) -> Verdict. Total on outputs: whatever the model wrote, it returns. A gold that it cannot
+        use is a `UserError`.
+      bounded: its cost is bounded by construction (linear string work, small numbers), so it needs no deadline and
+        runs in the caller's process. All others run in worker processes that can be killed.
+      prepare: what a worker does once before the first deadline starts to count, such as slow imports.
+    """
+
+    judge: Callable[[str, str], Verdict]
+    bounded: bool = False
+    prepare: Callable[[], None] = _nothing
+
+
+VERIFIERS: Registry[Verifier] = Registry("task")
+
+
+def register(name: str, *, bounded: bool = False, prepare: Callable[[], None] = _nothing):
+    """Registers a function (output, gold) -> Verdict as the verifier of task `name`; see `Verifier`.
+
+    Workers find the function by importing the module that defines it, so that module must not be `__main__`.
+    """
+
+    def add(judge: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
+        VERIFIERS.register(name)(Verifier(judge, bounded, prepare))
+        return judge
+
+    return add

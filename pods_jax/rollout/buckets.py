@@ -1,0 +1,27 @@
+"""Shape buckets: dynamic sizes are rounded up to few values, so that few programs are compiled."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int32
+
+
+def bucket(size: int) -> int:
+    """The smallest number of two significant binary digits that is >= size: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, ..."""
+    power = 1 << max(size - 1, 0).bit_length()
+    return power * 3 // 4 if size <= power * 3 // 4 and power >= 4 else power
+
+
+def pad_prompts(
+    prompts: Sequence[Sequence[int]], pad_id: int = 0, multiple: int = 1
+) -> tuple[Int32[np.ndarray, "P S"], Int32[np.ndarray, "P"]]:
+    """Right-padded token ids and lengths; both sizes bucketed, rows also to a multiple (of devices).
+
+    Rows beyond `len(prompts)` are empty: length 0.
+    """
+    rows = -(-bucket(len(prompts)) // multiple) * multiple
+    tokens = np.full((rows, bucket(max(map(len, prompts)))), pad_id, np.int32)
+    lengths = np.zeros(rows, np.int32)
+    for i, prompt in enumerate(prompts):
+        tokens[i, : len(prompt)], lengths[i] = prompt, len(prompt)
+    return tokens, lengths

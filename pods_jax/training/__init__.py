@@ -1,0 +1,6 @@
+"""The loop, evaluation, checkpoints, metrics and progress."""
+
+from pods_jax.training.loop import train
+from pods_jax.training.progress import Reporter
+
+__all__ = ["Reporter", "train"]

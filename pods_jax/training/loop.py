@@ -1,0 +1,146 @@
+"""The training loop: steps, with evaluations, checkpoints and logs in between."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tensorboardX import SummaryWriter
+
+from pods_jax.analysis.figures import learning_curve
+from pods_jax.config import Config
+from pods_jax.rewards import RewardPool
+from pods_jax.training.checkpoint import Checkpoints
+from pods_jax.training.evaluation import evaluate
+from pods_jax.training.progress import Reporter
+from pods_jax.training.run import Run, make_run, train_step
+from pods_jax.training.setup import load_task
+from pods_jax.training.workdir import Workdir
+
+LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
+
+
+def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, Any]:
+    """Trains to training.num_steps or max_minutes; goes on where the workdir's last checkpoint stands.
+
+    Writes metrics.jsonl, eval.jsonl, samples.jsonl, checkpoints/, tensorboard/ and learning_curve.png. Returns a
+    summary (see `summarise`).
+
+    Raises:
+      UserError: bad data, model path, mesh or workdir; nothing is written then.
+    """
+    # ------------------------------------------------------------ set-up
+    task = load_task(config)
+    reporter.task(config, task)
+    with RewardPool(num_workers=config.reward.num_workers) as pool:
+        folder = Workdir(workdir, config)
+        run = make_run(config, task, pool, reporter.warm_start)
+        checkpoints = Checkpoints(folder.path, config.training.keep_checkpoints)
+        start = _resume(run, folder, checkpoints, reporter)
+        reporter.policy(run, start)
+        board = SummaryWriter(str(folder.path / "tensorboard"), purge_step=start + 1)
+        if start == 0:
+            _evaluate(run, folder, board, 0, reporter)
+
+        # -------------------------------------------------------- steps
+        last_save = run.totals["wall_time_s"]
+        step = start
+        for step in reporter.steps(range(start + 1, config.training.num_steps + 1), start):
+            metrics = _timed_step(run, folder, step)
+            _log(folder, board, "metrics.jsonl", step, metrics)
+            reporter.step(metrics)
+            if _due(step, config.training.eval_every_steps):
+                _evaluate(run, folder, board, step, reporter)
+            if _save_due(config, step, run.totals["wall_time_s"] - last_save):
+                checkpoints.save(step, run.state, run.host_state())
+                last_save = run.totals["wall_time_s"]
+            if _out_of_time(run):
+                reporter.message(f"stopping at step {step}: training.max_minutes is used up")
+                break
+
+        # -------------------------------------------------------- wrap-up
+        if not any(r["step"] == step for r in folder.read("eval.jsonl")):
+            _evaluate(run, folder, board, step, reporter)
+        if checkpoints.latest_step() != step:
+            checkpoints.save(step, run.state, run.host_state())
+        checkpoints.close()
+        board.close()
+    learning_curve(folder.path, folder.path / "learning_curve.png")
+    summary = summarise(folder)
+    reporter.summary(summary, folder)
+    return summary
+
+
+def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Reporter) -> int:
+    """Restores the newest checkpoint and drops log lines after it; returns its step, 0 for a fresh start."""
+    restored = checkpoints.restore(run.state)
+    step = 0 if restored is None else int(checkpoints.latest_step())
+    if restored is not None:
+        run.load(*restored)
+    for name in LOGS:
+        folder.truncate(name, step if restored else -1)
+    return step
+
+
+def _timed_step(run: Run, folder: Workdir, step: int) -> dict[str, float]:
+    """A training step with its seconds by phase; `wall_time_s` leaves compilation and evaluation out."""
+    run.clock.take()
+    begin = time.perf_counter()
+    metrics, groups = train_step(run, step)
+    if _due(step, run.config.training.log_samples_every_steps) or step == 1:
+        folder.append("samples.jsonl", _sample_record(step, groups[0]))
+    seconds = run.clock.take()
+    step_s = time.perf_counter() - begin - seconds.get("compile", 0.0)
+    run.totals["wall_time_s"] += step_s
+    return metrics | {f"time/{k}_s": v for k, v in seconds.items()} | {"time/step_s": step_s} | run.totals
+
+
+def _sample_record(step: int, group: Any) -> dict[str, Any]:
+    """A prompt with its first four completions, to be read by a person."""
+    return {
+        "step": step,
+        "prompt": group.request.prompt.text,
+        "gold": group.request.prompt.gold,
+        "completions": list(group.texts[:4]),
+        "rewards": group.rewards[:4].tolist(),
+    }
+
+
+def _evaluate(run: Run, folder: Workdir, board: SummaryWriter, step: int, reporter: Reporter) -> None:
+    run.clock.take()
+    with reporter.evaluating(step), run.clock.phase("eval"):
+        scores = evaluate(run.config, run.task, run.model, run.state.params, run.pool, run.mesh)
+    seconds = run.clock.take()
+    metrics = scores | {f"time/{k}_s": v for k, v in seconds.items()} | run.totals
+    _log(folder, board, "eval.jsonl", step, metrics)
+
+
+def _log(folder: Workdir, board: SummaryWriter, name: str, step: int, metrics: dict[str, float]) -> None:
+    folder.append(name, {"step": step} | metrics)
+    prefix = "eval/" if name == "eval.jsonl" else ""
+    for key, value in metrics.items():
+        board.add_scalar(prefix + key, value, step)
+
+
+def _due(step: int, every: int) -> bool:
+    return bool(every) and step % every == 0
+
+
+def _save_due(config: Config, step: int, since_s: float) -> bool:
+    minutes = config.training.checkpoint_every_minutes
+    return _due(step, config.training.checkpoint_every_steps) or bool(minutes) and since_s >= 60 * minutes
+
+
+def _out_of_time(run: Run) -> bool:
+    limit = run.config.training.max_minutes
+    return limit is not None and run.totals["wall_time_s"] >= 60 * limit
+
+
+def summarise(folder: Workdir) -> dict[str, Any]:
+    """The run in one flat record: evaluation before and after, steps, seconds by phase, rollouts and tokens."""
+    metrics, evals = folder.read("metrics.jsonl"), folder.read("eval.jsonl")
+    before, after = ({k: v for k, v in e.items() if "time" not in k} for e in (evals[0], evals[-1]))
+    totals = {k: v for k, v in evals[-1].items() if k.startswith(("rollouts/", "tokens/")) or k == "wall_time_s"}
+    phases = {k for m in metrics for k in m if k.startswith("time/")}
+    seconds = {k: sum(m.get(k, 0.0) for m in metrics) for k in sorted(phases)}
+    seconds["time/eval_s"] = sum(e["time/eval_s"] for e in evals)
+    return {"workdir": str(folder.path), "steps": evals[-1]["step"], "before": before, "after": after} | totals | seconds

