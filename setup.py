@@ -28,6 +28,7 @@ setup(
         "transformers>=4.57",
         "tokenizers>=0.22",
         "huggingface-hub>=0.35",
+        "jinja2>=3.1",  # chat templates
         "safetensors>=0.6",
         "gguf>=0.17",
         "datasets>=4.0",

@@ -56,8 +56,13 @@ def _apply(values: ConfigDict, override: str) -> None:
     for section in sections:
         if not isinstance(values, ConfigDict):
             raise UserError(f"override '--config.{key}': {section} is inside a value, not a section")
-        values = values.setdefault(section, ConfigDict(type_safe=False))
+        values = values[section] if section in values else _add_section(values, section)
     values[name] = _literal(text)
+
+
+def _add_section(values: ConfigDict, name: str) -> ConfigDict:
+    values[name] = ConfigDict(type_safe=False)
+    return values[name]
 
 
 def _literal(text: str) -> object:

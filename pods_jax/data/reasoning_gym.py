@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +13,7 @@ from pods_jax.registry import nearest
 
 SYSTEM = "Answer with the final answer only, without explanation."
 
-# Entry i of a procedural data set is drawn from seed + i: neighbouring seeds would share all but one of their entries.
+# Entry i of a procedural data set is drawn from seed + i: neighbouring seeds would share all entries but one.
 SEED_STRIDE = 1_000_003
 MAX_DRAWS_PER_EXAMPLE = 20
 MAX_REJECTED_AT_START = 20
@@ -86,8 +86,7 @@ def _distinct(examples: Iterable[Example]) -> Iterator[Example]:
 
 def _solvable(wanted: Options, seed: int) -> Iterator[Example]:
     """Examples whose gold, as the verifier will read it, gets the full score."""
-    entries = _entries(wanted, seed)
-    score = _package().get_score_answer_fn(wanted.dataset)
+    entries, score = _generator(wanted, seed)
     found = False
     for number, entry in enumerate(entries):
         gold = _gold(wanted.dataset, entry)
@@ -95,7 +94,7 @@ def _solvable(wanted: Options, seed: int) -> Iterator[Example]:
             found = True
             yield Example(entry["question"], gold)
         elif not found and number + 1 >= MAX_REJECTED_AT_START:
-            raise UserError(f"reasoning_gym '{wanted.dataset}' cannot be verified: its scorer rejects its own answers")
+            raise UserError(f"reasoning_gym '{wanted.dataset}': its scorer rejects its own answers")
 
 
 def _gold(dataset: str, entry: Mapping[str, Any]) -> str:
@@ -104,7 +103,8 @@ def _gold(dataset: str, entry: Mapping[str, Any]) -> str:
     return json.dumps({"dataset": dataset, "entry": kept}, default=str)
 
 
-def _entries(wanted: Options, seed: int) -> Iterator[Mapping[str, Any]]:
+def _generator(wanted: Options, seed: int) -> tuple[Iterator[Mapping[str, Any]], Callable]:
+    """The entries, as many as may be drawn, and their scorer."""
     package, name = _package(), wanted.dataset
     known = package.factory.DATASETS
     _check_names([name], known, "reasoning_gym data set")
@@ -113,9 +113,10 @@ def _entries(wanted: Options, seed: int) -> Iterator[Mapping[str, Any]]:
     draws = MAX_DRAWS_PER_EXAMPLE * (wanted.num_train + wanted.num_test)
     try:
         generator = package.create_dataset(name, seed=seed * SEED_STRIDE, size=draws, **wanted.params)
+        scorer = package.get_score_answer_fn(name)
     except (AssertionError, TypeError, ValueError) as error:
         raise UserError(f"reasoning_gym '{name}': bad params {dict(wanted.params)}: {error}") from error
-    return (generator[index] for index in range(draws))
+    return (generator[index] for index in range(draws)), scorer
 
 
 def _check_names(names: Iterable[str], known: Iterable[str], what: str) -> None:

@@ -10,7 +10,7 @@ heads, h head_dim, F intermediate_size, V vocab_size. A plain batch of rows is t
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-Params = dict[str, Any]
+Params = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)

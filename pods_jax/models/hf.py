@@ -147,15 +147,15 @@ def _check_only(raw: Mapping[str, Any], only: Mapping[str, Any], path: Path) -> 
 
 def _rope(raw: Mapping[str, Any], path: Path) -> tuple[float, RopeScaling | None]:
     rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ("default", "llama3"):
+        raise UserError(f"{path}: rope_type '{kind}' is not supported, only 'default' and 'llama3'")
     if unknown := set(rope) - ROPE_FIELDS:
         raise UserError(f"{path}: RoPE parameter '{min(unknown)}' is not supported")
     _check_only(rope, {"partial_rotary_factor": 1}, path)
     theta = float(rope.get("rope_theta", raw.get("rope_theta", 10_000.0)))
-    kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return theta, None
-    if kind != "llama3":
-        raise UserError(f"{path}: rope_type '{kind}' is not supported, only 'default' and 'llama3'")
     *factors, length = (_field(rope, name, path) for name in LLAMA3_FIELDS)
     return theta, RopeScaling(*map(float, factors), length)
 

@@ -26,7 +26,7 @@ _DECORATION = (
     (re.compile(r"(?<=[a-z])[²³]"), ""),
     (re.compile(r"(?<!\d)[$€£]|[$€£](?!\d)"), ""),
 )
-_COMPARISON = re.compile(r"[<>≤≥≠≈~]")
+_COMPARISON = re.compile(r"[<>≤≥≠≈~]|!=")
 _NUMBER = re.compile(
     r"(?P<sign>[-+]?) ?"
     r"(?P<digits>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?: [0-9]{3})+|[0-9]+|(?=\.[0-9]))"

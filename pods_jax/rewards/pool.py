@@ -59,7 +59,7 @@ class RewardPool:
         self._finalizer = weakref.finalize(self, _close, self._threads, self._workers)
 
     def score(
-        self, outputs: Sequence[str], golds: Sequence[str], task: str, deadline_s: float = 5.0
+        self, outputs: Sequence[str], golds: Sequence[str], task: str, deadline_s: float | int = 5.0
     ) -> list[Verdict]:
         """Verdicts in the order of the outputs.
 
@@ -88,7 +88,7 @@ class RewardPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _judge(self, task: str, output: str, gold: str, deadline_s: float) -> Verdict:
+    def _judge(self, task: str, output: str, gold: str, deadline_s: float | int) -> Verdict:
         worker = self._idle.get()
         try:
             return worker.judge(task, output, gold, deadline_s)
@@ -129,7 +129,7 @@ class Worker:
         self._process: subprocess.Popen | None = None
         self._prepared: set[str] = set()
 
-    def judge(self, task: str, output: str, gold: str, deadline_s: float) -> Verdict:
+    def judge(self, task: str, output: str, gold: str, deadline_s: float | int) -> Verdict:
         """The verdict on one output, in a process that was made ready for the task before the clock starts."""
         self._prepare(task)
         request = {"judge": task, "output": output, "gold": gold, "deadline_s": deadline_s}
@@ -188,7 +188,7 @@ class Worker:
             start_new_session=True,  # Ctrl-C is for the parent
         )
 
-    def _ask(self, request: dict[str, Any], deadline_s: float) -> tuple[str, Any]:
+    def _ask(self, request: dict[str, Any], deadline_s: float | int) -> tuple[str, Any]:
         """One request and its reply. If there is none in time the process is stopped."""
         process, expired = self._process, threading.Event()
         timer = threading.Timer(deadline_s, lambda: (expired.set(), process.kill()))

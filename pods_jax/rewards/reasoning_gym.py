@@ -87,7 +87,10 @@ def _problem(gold: str) -> tuple[Callable, Mapping[str, Any]]:
         raise UserError(f"unknown reasoning_gym data set '{name}': {nearest(name, known)}")
     scorer = _package().get_score_answer_fn(name)
     if _score(scorer, answer, entry) < 1.0:
-        raise UserError(f"reasoning_gym '{name}': its scorer rejects the gold answer {answer[:80]!r}")
+        raise UserError(
+            f"reasoning_gym '{name}': the gold answer {answer[:80]!r} does not get the full score "
+            "(scorers are not allowed to run answers as code)"
+        )
     return scorer, entry
 
 

@@ -1,6 +1,7 @@
 """What a run tells a person at a terminal."""
 
 import contextlib
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,10 @@ class Reporter:
             self.message(f"resume   from the checkpoint at step {start}")
 
     def steps(self, steps: range, done: int) -> Iterable[int]:
-        self._bar = tqdm(steps, desc="train", initial=done, total=done + len(steps), unit="step")
+        interval_s = 0.2 if sys.stderr.isatty() else 10.0  # a log file gets a line now and then
+        self._bar = tqdm(
+            steps, desc="train", initial=done, total=done + len(steps), unit="step", mininterval=interval_s, miniters=1
+        )
         return self._bar
 
     def step(self, metrics: dict[str, float]) -> None:

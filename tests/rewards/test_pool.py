@@ -1,0 +1,207 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import misbehaving_verifiers
+import pytest
+
+from pods_jax.errors import UserError
+from pods_jax.rewards import RewardPool, Verdict, register
+from pods_jax.rewards.pool import Counts
+
+needs_memory_limit = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a worker's memory")
+
+HERE = os.path.dirname(misbehaving_verifiers.__file__)
+
+
+@pytest.fixture(scope="module")
+def shared_pool():
+    """For tests that leave the pool usable, whatever they do to its workers."""
+    with RewardPool(num_workers=2) as pool:
+        yield pool
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def wait_until_gone(pid: int, limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if is_gone(pid):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def run_script(script: str, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": HERE} | environment,
+    )
+
+
+def test_order_is_kept_and_workers_are_reused(shared_pool):
+    outputs = [f"output {i}" for i in range(60)]
+    verdicts = shared_pool.score(outputs, ["pass"] * 60, "misbehave")
+    assert verdicts == [Verdict(True, output, "match") for output in outputs]
+    pids = {verdict.answer for verdict in shared_pool.score(outputs, [""] * 60, "process")}
+    assert 1 <= len(pids) <= 2
+    assert str(os.getpid()) not in pids
+
+
+@pytest.mark.parametrize(
+    ("deed", "verdict"),
+    [
+        ("hang", Verdict(False, None, "timeout")),
+        ("hang in C", Verdict(False, None, "timeout")),
+        ("exit", Verdict(False, None, "crashed")),
+        ("raise", Verdict(False, None, "crashed")),
+        pytest.param("allocate", Verdict(False, None, "crashed"), marks=needs_memory_limit),
+        ("print", Verdict(True, "2", "match")),
+        ("read stdin", Verdict(True, "2", "match")),
+    ],
+)
+def test_one_bad_item_costs_only_itself(shared_pool, deed, verdict):
+    golds = ["pass", "pass", deed, "pass", "pass"]
+    before = shared_pool.counts
+    start = time.monotonic()
+    verdicts = shared_pool.score(list("01234"), golds, "misbehave", deadline_s=0.5)
+    assert time.monotonic() - start < 20
+    assert verdicts == [verdict if gold == deed else Verdict(True, str(i), "match") for i, gold in enumerate(golds)]
+    assert shared_pool.counts == Counts(
+        before.scored + 5,
+        before.timeouts + (verdict.reason == "timeout"),
+        before.crashes + (verdict.reason == "crashed"),
+    )
+
+
+def test_the_deadline_is_for_one_item_and_not_for_the_start_of_a_worker():
+    with RewardPool(num_workers=1) as pool:
+        assert pool.score(["a", "b"], ["", ""], "slow_start", deadline_s=0.3) == [
+            Verdict(True, "a", "match"),
+            Verdict(True, "b", "match"),
+        ]
+        start = time.monotonic()
+        verdicts = pool.score(["a"] * 3, ["hang", "pass", "hang"], "misbehave", deadline_s=0.4)
+        assert [verdict.reason for verdict in verdicts] == ["timeout", "match", "timeout"]
+        assert time.monotonic() - start >= 0.8
+
+
+def test_a_worker_that_is_killed_while_idle_is_replaced():
+    with RewardPool(num_workers=1) as pool:
+        [first] = pool.score([""], [""], "process")
+        os.kill(int(first.answer), signal.SIGKILL)
+        time.sleep(0.1)
+        [second] = pool.score([""], [""], "process")
+    assert second.correct
+    assert second.answer != first.answer
+
+
+@pytest.mark.parametrize("text", ["a\nb\r\n\u2028c\0", "\ud800 alone", "é" * 1_000_000, '"}\n["ready", null]\n'])
+def test_any_text_travels_unchanged(shared_pool, text):
+    assert shared_pool.score([text], ["pass"], "misbehave") == [Verdict(True, text, "match")]
+
+
+def test_workers_load_neither_jax_nor_the_callers_main(shared_pool):
+    [verdict] = shared_pool.score([""], ["jax,transformers,numpy,pytest,misbehaving_verifiers"], "process")
+    assert verdict.reason == "misbehaving_verifiers"
+
+
+def test_bounded_verifiers_run_in_this_process():
+    with RewardPool() as pool:
+        assert pool.score(["", ""], ["", ""], "process_bounded") == [Verdict(True, str(os.getpid()), "")] * 2
+        assert pool.counts == Counts(scored=2)
+
+
+def test_many_threads_may_share_a_pool(shared_pool):
+    results: dict[int, list[str | None]] = {}
+
+    def score(caller: int) -> None:
+        outputs = [f"{caller}.{i}" for i in range(20)]
+        results[caller] = [verdict.answer for verdict in shared_pool.score(outputs, ["pass"] * 20, "misbehave")]
+
+    threads = [threading.Thread(target=score, args=(caller,)) for caller in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert results == {caller: [f"{caller}.{i}" for i in range(20)] for caller in range(5)}
+
+
+def test_user_errors_reach_the_caller(shared_pool):
+    with pytest.raises(UserError, match="no such gold"):
+        shared_pool.score(["a", "b"], ["pass", "reject gold"], "misbehave")
+    with pytest.raises(UserError, match="did you mean 'misbehave'"):
+        shared_pool.score(["a"], ["pass"], "misbehav")
+    with pytest.raises(UserError, match=r"'unprepared': ValueError in .*misbehaving_verifiers"):
+        shared_pool.score(["a"], ["pass"], "unprepared")
+    assert shared_pool.score(["a"], ["pass"], "misbehave")[0].correct
+
+
+def test_a_verifier_that_workers_cannot_import_is_a_user_error(shared_pool):
+    def judge(output: str, gold: str) -> Verdict:
+        return Verdict(True, output, "match")
+
+    judge.__module__ = "__main__"
+    register("defined_in_main")(judge)
+    with pytest.raises(UserError, match="defined in __main__"):
+        shared_pool.score([""], [""], "defined_in_main")
+
+
+def test_outputs_and_golds_must_pair_up(shared_pool):
+    with pytest.raises(ValueError, match="shorter"):
+        shared_pool.score(["a", "b"], ["pass"], "misbehave")
+    assert shared_pool.score([], [], "misbehave") == []
+
+
+def test_close_ends_all_workers_even_busy_ones():
+    pool = RewardPool(num_workers=2)
+    pids = {int(verdict.answer) for verdict in pool.score([""] * 50, [""] * 50, "process")}
+    verdicts: list[Verdict] = []
+    caller = threading.Thread(target=lambda: verdicts.extend(pool.score([""], ["hang"], "misbehave", deadline_s=60)))
+    caller.start()
+    time.sleep(0.5)
+    start = time.monotonic()
+    pool.close()
+    caller.join(timeout=10)
+    assert time.monotonic() - start < 5
+    assert [verdict.reason for verdict in verdicts] == ["crashed"]
+    assert all(map(is_gone, pids))
+    pool.close()
+    with pytest.raises(RuntimeError):
+        pool.score([""], ["pass"], "misbehave")
+
+
+def test_a_program_that_forgets_to_close_leaves_no_worker():
+    script = (
+        "import misbehaving_verifiers; from pods_jax.rewards import RewardPool;"
+        "print(RewardPool(1).score([''], [''], 'process')[0].answer)"
+    )
+    with run_script(script) as program:
+        pid = int(program.communicate(timeout=30)[0])
+    assert program.returncode == 0
+    assert wait_until_gone(pid, limit_s=5)
+
+
+def test_a_hung_worker_does_not_outlive_a_killed_program(tmp_path):
+    pid_file = tmp_path / "pid"
+    script = (
+        "import misbehaving_verifiers; from pods_jax.rewards import RewardPool;"
+        "RewardPool(1).score([''], ['hang and tell'], 'misbehave', deadline_s=0.5)"
+    )
+    with run_script(script, PID_FILE=str(pid_file)) as program:
+        while not (pid_file.exists() and pid_file.read_text()):
+            assert program.poll() is None
+            time.sleep(0.02)
+        program.kill()
+    assert wait_until_gone(int(pid_file.read_text()), limit_s=10)
