@@ -64,7 +64,7 @@ def _tidy(text: str) -> str:
 
 def _scale(unit: str) -> int | None:
     """What the words after the number multiply it by; None if they are not a unit."""
-    words = unit.strip(" %°.!()").lower().split()
+    words = unit.strip(" %°.()").lower().split()
     if len(words) > _MAX_UNIT_WORDS or not (_OPERATIONS | _ALTERNATIVES).isdisjoint(words):
         return None
     if not all(map(_UNIT_WORD.fullmatch, words)) or any(map(str.isnumeric, unit)):  # "½" is a letter to `re`

@@ -95,8 +95,18 @@ def test_no_text_raises_and_answers_are_stripped_parts_of_it(output):
         "answer ",
         " ",
         "answer:",
-    ]
-    + ["answer*", "*", "\n", "answer is", ". ", "<|", "\\", "=", "answer\n", "<answer></answer>", "\\boxed{}"],
+        "answer*",
+        "*",
+        "\n",
+        "answer is",
+        ". ",
+        "<|",
+        "\\",
+        "=",
+        "answer\n",
+        "<answer></answer>",
+        "\\boxed{}",
+    ],
 )
 def test_repetition_takes_linear_time(unit):
     start = time.perf_counter()

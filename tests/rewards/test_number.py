@@ -108,6 +108,7 @@ def test_forms_that_state_one_number(text, value):
         "3½",
         "5²",
         "5!3",
+        "5!",
         "1/0",
         "1/2/3",
         "3:30",

