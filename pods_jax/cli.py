@@ -14,7 +14,9 @@ def experiment_parser(doc: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--config", required=True, metavar="FILE[:ARG]", help="an experiment, e.g. configs/demo.py:grpo")
+    parser.add_argument(
+        "--config", required=True, metavar="FILE[:ARG]", help="an experiment, e.g. configs/demo.py:grpo"
+    )
     parser.add_argument("--workdir", required=True, help="where the run's files are, or will be written")
     parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
     parser.epilog = "--config.SECTION.KEY=VALUE overrides a value of the config."

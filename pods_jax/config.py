@@ -14,6 +14,7 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from pods_jax.errors import UserError
 from pods_jax.registry import nearest
 
+
 @dataclasses.dataclass(frozen=True)
 class ModelSection:
     """path: a folder, hub id or .gguf; None: random weights in the shape that the other fields give."""
@@ -46,7 +47,7 @@ class DataConfig:
 
     name: str = "addition"
     path: str | None = None
-    options: FrozenConfigDict = FrozenConfigDict()
+    options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
 
 
 @dataclasses.dataclass(frozen=True)

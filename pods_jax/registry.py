@@ -1,7 +1,10 @@
 """Named families of interchangeable parts: a fork adds one by writing one file and one config line."""
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from pods_jax.errors import UserError
@@ -45,3 +48,10 @@ class Registry(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self._parts)
+
+
+def import_submodules(package: str, skip: Collection[str] = ()) -> None:
+    """Imports every module of a package, so that whatever a file in it registers is there without being listed."""
+    for module in pkgutil.iter_modules(sys.modules[package].__path__):
+        if module.name not in skip:
+            importlib.import_module(f"{package}.{module.name}")

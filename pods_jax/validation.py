@@ -8,8 +8,8 @@ from pods_jax.registry import nearest
 _POSITIVE = (
     "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
     "rollout.temperature", "selection.num_kept", "objective.num_iterations", "optimizer.learning_rate",
-    "training.num_steps", "training.keep_checkpoints", "evaluation.num_prompts", "evaluation.batch_size", "reward.deadline_s",
-    "reward.num_workers",
+    "training.num_steps", "training.keep_checkpoints", "evaluation.num_prompts", "evaluation.batch_size",
+    "reward.deadline_s", "reward.num_workers",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "rollout.top_k", "objective.beta", "objective.epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
@@ -29,7 +29,9 @@ def validate_on_devices(config: Config, data_parallel: int) -> None:
     c = config.rollout
     problems = []
     if c.num_prompts % data_parallel:
-        problems.append(f"rollout.num_prompts = {c.num_prompts} must be a multiple of the {data_parallel} data-parallel devices")
+        problems.append(
+            f"rollout.num_prompts = {c.num_prompts} must be a multiple of the {data_parallel} data-parallel devices"
+        )
     micro = config.optimizer.micro_batch_size_per_device
     if micro and (c.num_prompts * config.selection.num_kept) % (micro * data_parallel):
         problems.append(
@@ -86,12 +88,12 @@ def _sizes(config: Config) -> Iterator[str]:
     if m > n:
         yield f"selection.num_kept (m = {m}) exceeds rollout.num_generations (n = {n})"
     if config.selection.rule == "all" and m < n:
-        yield f"selection.rule 'all' keeps every rollout: set selection.num_kept (m = {m}) to rollout.num_generations (n = {n})"
+        yield f"selection.rule 'all' keeps all rollouts: selection.num_kept = {m} must be rollout.num_generations = {n}"
     if m < 2:
         yield f"selection.num_kept (m = {m}) must be at least 2: a group of one has no advantage"
     micro = config.optimizer.micro_batch_size_per_device
     if micro and micro % m and m % micro:
-        yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or a divisor of selection.num_kept = {m}"
+        yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or divisor of m = {m}"
     mesh = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     if any(s != -1 and s < 1 for s in mesh) or mesh.count(-1) > 1:
         yield f"mesh sizes must be positive, with at most one -1, got data, fsdp, tensor = {mesh}"

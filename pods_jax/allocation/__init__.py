@@ -1,6 +1,8 @@
-"""Who gets rollouts: allocators decide what is generated, and which verified groups are trained on."""
+"""Who gets rollouts, and which groups are trained on. Every file here is imported: a new allocator is one file."""
 
-from pods_jax.allocation import uniform
 from pods_jax.allocation.base import ALLOCATORS, Allocator
+from pods_jax.registry import import_submodules
 
-__all__ = ["ALLOCATORS", "Allocator", "uniform"]
+__all__ = ["ALLOCATORS", "Allocator"]
+
+import_submodules(__name__)

@@ -61,7 +61,9 @@ def _parse(path: str | None, options: Mapping) -> AdditionOptions:
     if not 2 <= o.base <= 10 or o.digits < 1 or not 0 <= o.carry_prob <= 1 or not 0 <= o.unseen_fraction <= 1:
         raise UserError(f"data.options: addition needs 2 <= base <= 10, digits >= 1 and probabilities, got {o}")
     if o.num_train + o.num_test > o.base ** (2 * o.digits) // 2:
-        raise UserError(f"data.options: {o.digits}-digit addition in base {o.base} has too few problems for {o.num_train} + {o.num_test}")
+        raise UserError(
+            f"data.options: {o.digits}-digit addition in base {o.base} lacks {o.num_train + o.num_test} problems"
+        )
     return o
 
 

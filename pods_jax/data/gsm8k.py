@@ -56,9 +56,7 @@ def _num_test(options: Mapping) -> int | None:
     return num_test
 
 
-def _split(
-    examples: tuple[Example, ...], num_test: int, path: str
-) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+def _split(examples: tuple[Example, ...], num_test: int, path: str) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     if num_test >= len(examples):
         raise UserError(f"{path}: {num_test} test problems of {len(examples)} leave none for training: set num_test")
     return examples[:-num_test], examples[-num_test:]

@@ -24,7 +24,10 @@ class PromptStream:
     def _draw(self) -> Prompt:
         epoch, place = divmod(self.position, len(self._examples))
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng([self._seed, epoch]).permutation(len(self._examples))
+            self._epoch, self._order = (
+                epoch,
+                np.random.default_rng([self._seed, epoch]).permutation(len(self._examples)),
+            )
         index = int(self._order[place])
         example = self._examples[index]
         self.position += 1

@@ -12,7 +12,7 @@ from pods_jax.config import ObjectiveConfig
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.objective.losses import completion_mask, token_losses, token_weights
 from pods_jax.parallel import batch_sharding, param_shardings, replicated
-from pods_jax.rollout.scoring import group_logprobs
+from pods_jax.rollout.scoring import Scores, group_logprobs
 
 
 class TrainState(NamedTuple):
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     """
 
     prompts: Int[Array, "P S"]
-    prompt_lengths: Int[Array, "P"]
+    prompt_lengths: Int[Array, " P"]
     completions: Int[Array, "P m T"]
     lengths: Int[Array, "P m"]
     advantages: Float[Array, "P m"]
@@ -45,7 +45,9 @@ class Batch(NamedTuple):
     ref_logprobs: Float[Array, "P m T"] | None = None
 
 
-def init_state(model: Decoder, params: Params, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
+def init_state(
+    model: Decoder, params: Params, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
+) -> TrainState:
     """A state born sharded: parameters placed by the partition rules, optimizer moments like their parameters."""
     shardings = param_shardings(model.config, mesh)
     params = jax.device_put(params, shardings)
@@ -60,20 +62,37 @@ def init_state(model: Decoder, params: Params, optimizer: optax.GradientTransfor
     return TrainState(params, opt_state, jax.device_put(jnp.int32(0), replicated(mesh)))
 
 
-def split_micro_batches(batch: Batch, micro_batch_size: int) -> Batch:
-    """Adds a leading axis of micro-batches of `micro_batch_size` rollouts: whole groups, or equal parts of one.
+class Micro(NamedTuple):
+    """How P groups of m are cut into micro-batches: of `groups` groups (or equal parts of groups) of `part` rollouts.
 
-    A part of a group carries a copy of its prompt. micro_batch_size must be a multiple or a divisor of m, and divide P m.
+    Every micro-batch takes the same share from each of the devices that hold consecutive groups.
     """
-    P, m = batch.lengths.shape
-    part = min(m, micro_batch_size)
-    groups = micro_batch_size // part
-    per_prompt = batch._replace(**{k: None for k in ("prompts", "prompt_lengths")})
-    rows = jax.tree.map(lambda x: x.reshape(-1, groups, part, *x.shape[2:]), per_prompt)
-    prompts, lengths = (jnp.repeat(x, m // part, 0) for x in (batch.prompts, batch.prompt_lengths))
-    return rows._replace(
-        prompts=prompts.reshape(-1, groups, prompts.shape[-1]), prompt_lengths=lengths.reshape(-1, groups)
-    )
+
+    groups: int
+    part: int
+
+    @classmethod
+    def plan(cls, num_groups: int, m: int, size: int | None, devices: int) -> "Micro":
+        """size: rollouts a micro-batch; size / devices is a multiple or a divisor of m. None: one micro-batch."""
+        if size is None:
+            return cls(num_groups, m)
+        part = min(m, size // devices)
+        return cls(size // part, part)
+
+    def split(self, x: Array) -> Array:
+        """[P, m, ...] -> [micro-batches, groups, part, ...]"""
+        return x.reshape(self.groups, -1, self.part, *x.shape[2:]).swapaxes(0, 1)
+
+    def split_prompts(self, x: Array, m: int) -> Array:
+        """[P, ...] -> [micro-batches, groups, ...]; a part of a group carries a copy of its prompt."""
+        return jnp.repeat(x, m // self.part, 0).reshape(self.groups, -1, *x.shape[1:]).swapaxes(0, 1)
+
+    def merge(self, x: Array, m: int) -> Array:
+        """The inverse of `split`."""
+        return x.swapaxes(0, 1).reshape(-1, m, *x.shape[3:])
+
+
+_OPTIONS = ("epsilon", "epsilon_high", "delta", "beta", "kl_estimator", "importance_sampling_level")
 
 
 def make_update(
@@ -91,52 +110,69 @@ def make_update(
 
     The loss is a sum over tokens of weight x token loss, and the weights (which hold every denominator) are computed
     over the whole batch first; so any split into micro-batches gives the same gradient.
+
+    Args:
+      temperature: that the completions were sampled at.
+      micro_batch_size: rollouts, over all devices, whose activations exist at a time; None: all.
+      chunk_size: tokens projected onto the vocabulary at a time; None: a micro-batch's.
+      max_completion_length: the constant of `dr_grpo`.
     """
-    options = {
-        name: getattr(objective, name)
-        for name in ("epsilon", "epsilon_high", "delta", "beta", "kl_estimator", "importance_sampling_level")
-    }
+    options = {name: getattr(objective, name) for name in _OPTIONS}
+    devices = mesh.shape["data"] * mesh.shape["fsdp"]
 
     def micro_loss(params, batch: Batch, mask, weights):
         scores = group_logprobs(
-            model, params, batch.prompts, batch.prompt_lengths, batch.completions,
-            temperature=temperature, chunk_size=chunk_size,
-        )  # fmt: skip
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (scores.logprobs, batch, mask, weights))
-        logprobs, rows, mask, weights = flat
-        old = jax.lax.stop_gradient(logprobs) if rows.old_logprobs is None else rows.old_logprobs
-        losses, stats = token_losses(
-            logprobs, old, rows.advantages, mask, ref_logprobs=rows.ref_logprobs, **options
+            model,
+            params,
+            batch.prompts,
+            batch.prompt_lengths,
+            batch.completions,
+            temperature=temperature,
+            chunk_size=chunk_size,
         )
-        gap = jnp.abs(logprobs - rows.behaviour_logprobs)
-        stats |= {"entropy": scores.entropies.reshape(mask.shape), "sampler_mismatch/mean": gap}
-        sums = {k: jnp.where(mask, v, 0.0).sum() for k, v in stats.items()}
-        return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), (sums, jnp.where(mask, gap, 0.0).max(), scores.logprobs)
-
-    def accumulate(params, micro):
-        """Loss, gradient and statistics summed over the micro-batches, one after the other."""
-
-        def body(total, xs):
-            (loss, (sums, gap, logprobs)), grads = jax.value_and_grad(micro_loss, has_aux=True)(params, *xs)
-            return jax.tree.map(jnp.add, total, (loss, grads, sums)), (gap, logprobs)
-
-        first = jax.tree.map(lambda x: x[0], micro)
-        (loss, (sums, _, _)), grads = jax.eval_shape(jax.value_and_grad(micro_loss, has_aux=True), params, *first)
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, grads, sums))
-        return jax.lax.scan(body, zeros, micro)
+        loss, stats = _weighted_loss(scores, batch, mask, weights, options)
+        return loss, (stats, scores.logprobs)
 
     def update(state: TrainState, batch: Batch):
-        mask = completion_mask(batch.lengths, batch.completions.shape[-1])
-        weights = token_weights(mask.reshape(-1, mask.shape[-1]), objective.loss_type, max_completion_length)
-        weights = weights.reshape(mask.shape)
-        size = micro_batch_size or mask.shape[0] * mask.shape[1]
-        micro = split_micro_batches(batch, size)
-        parts = jax.tree.map(lambda x: x.reshape(*micro.lengths.shape, -1), (mask, weights))
-        (loss, grads, sums), (gap, logprobs) = accumulate(state.params, (micro, *parts))
+        m, T = batch.completions.shape[1:]
+        mask = completion_mask(batch.lengths, T)
+        weights = token_weights(mask.reshape(-1, T), objective.loss_type, max_completion_length).reshape(mask.shape)
+        micro = Micro.plan(*batch.lengths.shape, micro_batch_size, devices)
+        prompts = {k: micro.split_prompts(getattr(batch, k), m) for k in ("prompts", "prompt_lengths")}
+        rest = jax.tree.map(micro.split, (batch._replace(prompts=None, prompt_lengths=None), mask, weights))
+        parts = (rest[0]._replace(**prompts), *rest[1:])
+        (loss, grads, sums), (gap, logprobs) = _accumulate(micro_loss, state.params, parts)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics = {k: v / jnp.maximum(mask.sum(), 1) for k, v in sums.items()}
         metrics |= {"loss": loss, "grad_norm": optax.tree.norm(grads), "sampler_mismatch/max": gap.max()}
         state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
-        return state, metrics, logprobs.reshape(batch.completions.shape)
+        return state, metrics, micro.merge(logprobs, m)
 
     return jax.jit(update, donate_argnums=0, out_shardings=(None, replicated(mesh), batch_sharding(mesh)))
+
+
+def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, options: dict[str, Any]):
+    """A micro-batch's share of the loss; sums of its per-token statistics; its largest sampler/learner gap."""
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (scores, batch, mask, weights))
+    scores, batch, mask, weights = flat
+    old = jax.lax.stop_gradient(scores.logprobs) if batch.old_logprobs is None else batch.old_logprobs
+    losses, stats = token_losses(
+        scores.logprobs, old, batch.advantages, mask, ref_logprobs=batch.ref_logprobs, **options
+    )
+    gap = jnp.where(mask, jnp.abs(scores.logprobs - batch.behaviour_logprobs), 0.0)
+    stats |= {"entropy": scores.entropies, "sampler_mismatch/mean": gap}
+    sums = {k: jnp.where(mask, v, 0.0).sum() for k, v in stats.items()}
+    return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), (sums, gap.max())
+
+
+def _accumulate(micro_loss: Callable, params: Params, micro: Any):
+    """Loss, gradient and statistics summed over the micro-batches, one after the other; gaps and log-probs of each."""
+    value_and_grad = jax.value_and_grad(micro_loss, has_aux=True)
+
+    def body(total, xs):
+        (loss, ((sums, gap), logprobs)), grads = value_and_grad(params, *xs)
+        return jax.tree.map(jnp.add, total, (loss, grads, sums)), (gap, logprobs)
+
+    (loss, ((sums, _), _)), grads = jax.eval_shape(value_and_grad, params, *jax.tree.map(lambda x: x[0], micro))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, grads, sums))
+    return jax.lax.scan(body, zeros, micro)

@@ -65,7 +65,12 @@ def _normal(std: float) -> Callable:
 
 def layer_weights(c: ModelConfig) -> dict[str, Weight]:
     """The weights of one layer (unstacked)."""
-    d, f, q, kv = c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    d, f, q, kv = (
+        c.hidden_size,
+        c.intermediate_size,
+        c.num_attention_heads * c.head_dim,
+        c.num_key_value_heads * c.head_dim,
+    )
     out_scale = 1 / math.sqrt(2 * c.num_hidden_layers)  # keeps the residual stream's size independent of depth (GPT-2)
     weights = {
         "attn_norm": Weight((d,), (None,), nn.initializers.ones),
@@ -79,7 +84,9 @@ def layer_weights(c: ModelConfig) -> dict[str, Weight]:
         "down": Weight((f, d), ("mlp", "embed"), _normal(out_scale * f**-0.5)),
     }
     if c.attention_bias:
-        weights |= {f"{x}_bias": Weight((n,), ("heads",), nn.initializers.zeros) for x, n in (("q", q), ("k", kv), ("v", kv))}
+        weights |= {
+            f"{x}_bias": Weight((n,), ("heads",), nn.initializers.zeros) for x, n in (("q", q), ("k", kv), ("v", kv))
+        }
     if c.qk_norm:
         weights |= {f"{x}_norm": Weight((c.head_dim,), (None,), nn.initializers.ones) for x in ("q", "k")}
     return weights
@@ -104,14 +111,14 @@ def model_weights(c: ModelConfig) -> dict[str, Any]:
 # ---------------------------------------------------------------- pieces
 
 
-def rms_norm(x: Float[Array, "... D"], scale: Float[Array, "D"], eps: float) -> Float[Array, "... D"]:
+def rms_norm(x: Float[Array, "... D"], scale: Float[Array, " D"], eps: float) -> Float[Array, "... D"]:
     """Root-mean-square normalisation, computed in float32."""
     x32 = x.astype(jnp.float32)
     x32 = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), -1, keepdims=True) + eps)
     return x32.astype(x.dtype) * scale
 
 
-def rope_frequencies(c: ModelConfig) -> Float[Array, "half"]:
+def rope_frequencies(c: ModelConfig) -> Float[Array, " half"]:
     """Rotary frequencies in radians a position, with Llama 3's scaling where the config has it."""
     freqs = c.rope_theta ** (-jnp.arange(0, c.head_dim, 2, dtype=jnp.float32) / c.head_dim)
     s = c.rope_scaling
@@ -143,7 +150,9 @@ class Prefix(NamedTuple):
     valid: Bool[Array, "P S"]
 
 
-def attend(q: Float[Array, "P n T H h"], own: KV, mask: Bool[Array, "Pb nb T U"], prefix: Prefix | None = None) -> Array:
+def attend(
+    q: Float[Array, "P n T H h"], own: KV, mask: Bool[Array, "Pb nb T U"], prefix: Prefix | None = None
+) -> Array:
     """Grouped-query attention of each rollout to its own tokens and, if given, to its group's prompt.
 
     The prompt's scores are one matrix product a group ([n T, h] by [h, S]), so the prompt is never copied n times.
@@ -189,7 +198,9 @@ def layer_output(c: ModelConfig, w: Params, x: Array, attended: Array) -> Array:
     return x + _linear(jax.nn.silu(_linear(y, w["gate"])) * _linear(y, w["up"]), w["down"])
 
 
-def layer(c: ModelConfig, w: Params, x: Array, angles: Array, mask: Array, prefix: Prefix | None = None) -> tuple[Array, KV]:
+def layer(
+    c: ModelConfig, w: Params, x: Array, angles: Array, mask: Array, prefix: Prefix | None = None
+) -> tuple[Array, KV]:
     """One layer over whole sequences x [P, n, T, D]; also returns the layer's keys and values."""
     q, kv = layer_qkv(c, w, x, angles)
     return layer_output(c, w, x, attend(q, kv, mask, prefix)), kv
@@ -248,11 +259,11 @@ class Decoder(nn.Module):
         return rms_norm(x[:, 0], self.top["final_norm"], c.rms_norm_eps)
 
     def group_hidden(
-        self, prompts: Int[Array, "P S"], prompt_lengths: Int[Array, "P"], completions: Int[Array, "P n T"]
+        self, prompts: Int[Array, "P S"], prompt_lengths: Int[Array, " P"], completions: Int[Array, "P n T"]
     ) -> Float[Array, "P n T D"]:
         """Hidden states that predict each completion token, every prompt computed once for all its rollouts.
 
-        Entry t predicts completions[..., t]: the prompt's last token predicts the first, completion token t - 1 the t-th.
+        Entry t predicts completions[..., t], the first from the prompt's last token, the t-th from token t - 1.
         Equal to `hidden` on the n concatenated rows, at (S + n T) instead of n (S + T) tokens a group.
         """
         c = self.config

@@ -29,7 +29,9 @@ def group_advantages(
     values = jnp.where(mask, rewards, 0.0)
     count = mask.sum(-1, keepdims=True)
     mean = values.sum(-1, keepdims=True) / jnp.maximum(count, 1)
-    varies = jnp.where(mask, rewards, -jnp.inf).max(-1, keepdims=True) > jnp.where(mask, rewards, jnp.inf).min(-1, keepdims=True)
+    varies = jnp.where(mask, rewards, -jnp.inf).max(-1, keepdims=True) > jnp.where(mask, rewards, jnp.inf).min(
+        -1, keepdims=True
+    )
     centred = jnp.where(mask & varies, values - mean, 0.0)
     return centred / _scale(centred, count, scale_rewards, ddof, epsilon)
 

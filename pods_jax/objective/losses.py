@@ -52,7 +52,7 @@ def token_weights(
 def token_losses(
     logprobs: Float[Array, "R T"],
     old_logprobs: Float[Array, "R T"],
-    advantages: Float[Array, "R"],
+    advantages: Float[Array, " R"],
     mask: Bool[Array, "R T"],
     *,
     epsilon: float = 0.2,
@@ -75,7 +75,9 @@ def token_losses(
     """
     log_ratio = jnp.where(mask, logprobs - old_logprobs, 0.0)
     if importance_sampling_level == "sequence":
-        log_ratio = jnp.broadcast_to(log_ratio.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1), mask.shape)
+        log_ratio = jnp.broadcast_to(
+            log_ratio.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1), mask.shape
+        )
     elif importance_sampling_level != "token":
         raise ValueError(f"importance_sampling_level must be 'token' or 'sequence', got {importance_sampling_level!r}")
     ratio = jnp.exp(jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
@@ -105,7 +107,7 @@ _KL = {"k1": lambda d: -d, "k2": lambda d: jnp.square(d) / 2, "k3": lambda d: jn
 def policy_loss(
     logprobs: Float[Array, "R T"],
     old_logprobs: Float[Array, "R T"] | None,
-    advantages: Float[Array, "R"],
+    advantages: Float[Array, " R"],
     mask: Bool[Array, "R T"],
     *,
     loss_type: str = "grpo",
@@ -126,7 +128,9 @@ def policy_loss(
     losses, stats = token_losses(logprobs, old, advantages, mask, **options)
     weights = token_weights(mask, loss_type, max_completion_length)
     mean = token_weights(mask, "dapo")
-    return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), {k: jnp.where(mask, v, 0.0).ravel() @ mean.ravel() for k, v in stats.items()}
+    return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), {
+        k: jnp.where(mask, v, 0.0).ravel() @ mean.ravel() for k, v in stats.items()
+    }
 
 
 def completion_mask(lengths: Int[Array, "..."], max_length: int) -> Bool[Array, "... T"]:

@@ -13,11 +13,13 @@ RULES = {"layers": None, "embed": "fsdp", "heads": "tensor", "mlp": "tensor", "v
 
 
 def param_shardings(config: ModelConfig, mesh: Mesh) -> Any:
-    """A tree of NamedSharding in the shape of the parameters; an axis that a mesh axis does not divide is replicated."""
+    """A tree of NamedSharding in the shape of the parameters; an axis that its mesh axis does not divide is whole."""
 
     def sharding(w: Weight) -> NamedSharding:
         axes = [RULES[a] for a in w.axes]
-        return NamedSharding(mesh, P(*(a if a and n % mesh.shape[a] == 0 else None for a, n in zip(axes, w.shape, strict=True))))
+        return NamedSharding(
+            mesh, P(*(a if a and n % mesh.shape[a] == 0 else None for a, n in zip(axes, w.shape, strict=True)))
+        )
 
     return jax.tree.map(sharding, model_weights(config), is_leaf=lambda x: isinstance(x, Weight))
 

@@ -1,6 +1,8 @@
 """Verifiable rewards: is this output right, and has it the form that was asked for?
 
-Nothing here imports JAX, raises on what a model wrote, or runs it. A new task is one function in a module of its own:
+Nothing here imports JAX, raises on what a model wrote, or runs it. Every file here is imported: a new task is one file,
+
+    from pods_jax.rewards.verdict import Verdict, register
 
     @register("my_task")
     def judge(output: str, gold: str) -> Verdict: ...
@@ -8,13 +10,15 @@ Nothing here imports JAX, raises on what a model wrote, or runs it. A new task i
 
 import functools
 
-from pods_jax.rewards import exact, gsm8k, reasoning_gym  # noqa: F401  (they register their tasks)
+from pods_jax.registry import import_submodules
 from pods_jax.rewards.extract import final_answer
 from pods_jax.rewards.format import FORMATS
 from pods_jax.rewards.pool import RewardPool
 from pods_jax.rewards.verdict import VERIFIERS, Verdict, register
 
 __all__ = ["FORMATS", "VERIFIERS", "RewardPool", "Verdict", "final_answer", "register", "verify"]
+
+import_submodules(__name__, skip=("worker",))  # it is the main module of its processes
 
 
 def verify(output: str, gold: str, task: str) -> bool:

@@ -7,14 +7,14 @@ from jaxtyping import Int32
 
 
 def bucket(size: int) -> int:
-    """The smallest number of two significant binary digits that is >= size: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, ..."""
+    """The smallest number of two significant binary digits that is >= size: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ..."""
     power = 1 << max(size - 1, 0).bit_length()
     return power * 3 // 4 if size <= power * 3 // 4 and power >= 4 else power
 
 
 def pad_prompts(
     prompts: Sequence[Sequence[int]], pad_id: int = 0, multiple: int = 1
-) -> tuple[Int32[np.ndarray, "P S"], Int32[np.ndarray, "P"]]:
+) -> tuple[Int32[np.ndarray, "P S"], Int32[np.ndarray, " P"]]:
     """Right-padded token ids and lengths; both sizes bucketed, rows also to a multiple (of devices).
 
     Rows beyond `len(prompts)` are empty: length 0.

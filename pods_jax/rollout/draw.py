@@ -6,9 +6,9 @@ from jaxtyping import Array, Float, Int, Key
 
 
 def rollout_uniforms(
-    key: Key[Array, ""], prompt_ids: Int[Array, "P"], sample_indices: Int[Array, "n"], length: int
+    key: Key[Array, ""], prompt_ids: Int[Array, " P"], sample_indices: Int[Array, " n"], length: int
 ) -> Float[Array, "P n T"]:
-    """One uniform in [0, 1) per token, from `fold_in(fold_in(key, prompt_id), sample_index)` and the token's index alone.
+    """One uniform in [0, 1) a token, from `fold_in(fold_in(key, prompt_id), sample_index)` and the token's index alone.
 
     So a rollout's randomness does not depend on the batch, the padding, or how many tokens are asked for.
     """
@@ -36,7 +36,7 @@ def restrict(logits: Float[Array, "R V"], top_k: int, top_p: float) -> Float[Arr
     return logits
 
 
-def inverse_cdf(logits: Float[Array, "R V"], uniforms: Float[Array, "R"]) -> Int[Array, "R"]:
+def inverse_cdf(logits: Float[Array, "R V"], uniforms: Float[Array, " R"]) -> Int[Array, " R"]:
     """The token at which the cumulative probability first exceeds the uniform; never one of probability 0."""
     mass = jnp.exp(logits - logits.max(-1, keepdims=True))
     cdf = jnp.cumsum(mass, -1)

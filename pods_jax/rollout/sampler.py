@@ -151,7 +151,7 @@ class _State(NamedTuple):
 
 
 def prefill(
-    c: ModelConfig, params: Params, layers: list[Params], prompts: Int[Array, "P S"], prompt_lengths: Int[Array, "P"]
+    c: ModelConfig, params: Params, layers: list[Params], prompts: Int[Array, "P S"], prompt_lengths: Int[Array, " P"]
 ) -> tuple[Float[Array, "P D"], list[Prefix]]:
     """The hidden state after each prompt's last token, and every layer's prompt keys and values."""
     S = prompts.shape[1]
@@ -167,7 +167,7 @@ def prefill(
 
 
 def decode_token(
-    c: ModelConfig, params: Params, layers: list[Params], tokens: Int[Array, "P n"], prompt_lengths: Int[Array, "P"],
+    c: ModelConfig, params: Params, layers: list[Params], tokens: Int[Array, "P n"], prompt_lengths: Int[Array, " P"],
     prefixes: list[Prefix], cache: list[KV], t: Int[Array, ""],
 ) -> tuple[Float[Array, "R D"], list[KV]]:  # fmt: skip
     """Run completion token t of every rollout through the layers: the hidden state after it, the grown cache."""

@@ -19,7 +19,7 @@ class Scores(NamedTuple):
 def project(
     hidden: Float[Array, "N D"],
     head: Float[Array, "D V"],
-    targets: Int[Array, "N"],
+    targets: Int[Array, " N"],
     temperature: float,
     chunk_size: int | None,
 ) -> Scores:
@@ -33,7 +33,9 @@ def project(
         logits = (h @ head).astype(jnp.float32) / temperature
         normaliser = jax.nn.logsumexp(logits, -1)
         entropy = normaliser - (jax.nn.softmax(logits) * logits).sum(-1)
-        return Scores(jnp.take_along_axis(logits, target[:, None], -1)[:, 0] - normaliser, jax.lax.stop_gradient(entropy))
+        return Scores(
+            jnp.take_along_axis(logits, target[:, None], -1)[:, 0] - normaliser, jax.lax.stop_gradient(entropy)
+        )
 
     size = len(targets)
     if chunk_size is None or chunk_size >= size:
@@ -48,7 +50,7 @@ def group_logprobs(
     model: Decoder,
     params: Params,
     prompts: Int[Array, "P S"],
-    prompt_lengths: Int[Array, "P"],
+    prompt_lengths: Int[Array, " P"],
     completions: Int[Array, "P n T"],
     *,
     temperature: float = 1.0,
@@ -65,8 +67,8 @@ def token_logprobs(
     model: Decoder,
     params: Params,
     tokens: Int[Array, "R U"],
-    prompt_lengths: Int[Array, "R"],
-    completion_lengths: Int[Array, "R"],
+    prompt_lengths: Int[Array, " R"],
+    completion_lengths: Int[Array, " R"],
     *,
     temperature: float = 1.0,
     chunk_size: int | None = None,

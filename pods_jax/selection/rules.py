@@ -15,8 +15,8 @@ from pods_jax.registry import Registry
 
 class SelectionRule(Protocol):
     def __call__(
-        self, rewards: Float[Array, "n"], num_kept: int, key: Key[Array, ""], valid: Bool[Array, "n"], **aux: Array
-    ) -> Int[Array, "m"]: ...
+        self, rewards: Float[Array, " n"], num_kept: int, key: Key[Array, ""], valid: Bool[Array, " n"], **aux: Array
+    ) -> Int[Array, " m"]: ...
 
 
 RULES: Registry[SelectionRule] = Registry("selection rule")
@@ -55,9 +55,7 @@ def select(
     return jax.vmap(lambda r, k, v, a: pick(r, num_kept, k, v, **a))(jnp.where(valid, rewards, 0.0), keys, valid, aux)
 
 
-def descending(
-    scores: Float[Array, "n"], key: Key[Array, ""], valid: Bool[Array, "n"]
-) -> Int[Array, "n"]:
+def descending(scores: Float[Array, " n"], key: Key[Array, ""], valid: Bool[Array, " n"]) -> Int[Array, " n"]:
     """Indices by falling score, ties in random order, invalid entries last."""
     return jnp.lexsort((jax.random.uniform(key, scores.shape), -scores, ~valid))
 

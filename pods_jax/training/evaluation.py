@@ -15,7 +15,9 @@ from pods_jax.training.rollouts import grade
 from pods_jax.training.setup import Task
 
 
-def evaluate(config: Config, task: Task, model: Decoder, params: Params, pool: RewardPool, mesh: jax.sharding.Mesh) -> dict[str, float]:
+def evaluate(
+    config: Config, task: Task, model: Decoder, params: Params, pool: RewardPool, mesh: jax.sharding.Mesh
+) -> dict[str, float]:
     """Means over test problems, each problem's samples averaged first. Keys:
 
     accuracy, format, both (correct and fully formatted), mean_length, truncated of the samples; accuracy/KIND for each
@@ -54,6 +56,12 @@ def _grade_all(
         rows = c.tokens.reshape(-1, c.tokens.shape[-1])
         graded = grade(rows, c.lengths.ravel(), golds, task.dataset.task, task.tokenizer, pool, config.reward)
         both = graded.correct & (graded.format == 1.0)
-        scores = {"accuracy": graded.correct, "format": graded.format, "both": both, "mean_length": c.lengths, "truncated": c.truncated}
+        scores = {
+            "accuracy": graded.correct,
+            "format": graded.format,
+            "both": both,
+            "mean_length": c.lengths,
+            "truncated": c.truncated,
+        }
         batches.append({k: v.reshape(len(ids), num_samples).mean(1) for k, v in scores.items()})
     return {k: np.concatenate([b[k] for b in batches]) for k in batches[0]}

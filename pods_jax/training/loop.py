@@ -127,7 +127,7 @@ def _due(step: int, every: int) -> bool:
 
 def _save_due(config: Config, step: int, since_s: float) -> bool:
     minutes = config.training.checkpoint_every_minutes
-    return _due(step, config.training.checkpoint_every_steps) or bool(minutes) and since_s >= 60 * minutes
+    return _due(step, config.training.checkpoint_every_steps) or (bool(minutes) and since_s >= 60 * minutes)
 
 
 def _out_of_time(run: Run) -> bool:
@@ -143,4 +143,6 @@ def summarise(folder: Workdir) -> dict[str, Any]:
     phases = {k for m in metrics for k in m if k.startswith("time/")}
     seconds = {k: sum(m.get(k, 0.0) for m in metrics) for k in sorted(phases)}
     seconds["time/eval_s"] = sum(e["time/eval_s"] for e in evals)
-    return {"workdir": str(folder.path), "steps": evals[-1]["step"], "before": before, "after": after} | totals | seconds
+    return (
+        {"workdir": str(folder.path), "steps": evals[-1]["step"], "before": before, "after": after} | totals | seconds
+    )

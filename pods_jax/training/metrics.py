@@ -34,4 +34,3 @@ def selection_metrics(rewards: np.ndarray, kept: np.ndarray) -> dict[str, float]
 
 def _mean(parts: Sequence[np.ndarray]) -> float:
     return float(np.concatenate(parts).mean())
-

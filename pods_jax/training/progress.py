@@ -38,8 +38,8 @@ class Reporter:
         )
         r, s = config.rollout, config.selection
         self.message(
-            f"method   {config.allocation.name} allocation, {r.num_prompts} prompts x n = {r.num_generations} rollouts, "
-            f"{s.rule} keeps m = {s.num_kept}, {config.objective.loss_type} loss"
+            f"method   {config.allocation.name} allocation, {r.num_prompts} prompts x n = {r.num_generations} "
+            f"rollouts a step, {s.rule} keeps m = {s.num_kept}, {config.objective.loss_type} loss"
         )
 
     def warm_start(self, step: int, loss: float) -> None:
@@ -55,7 +55,13 @@ class Reporter:
     def steps(self, steps: range, done: int) -> Iterable[int]:
         interval_s = 0.2 if sys.stderr.isatty() else 10.0  # a log file gets a line now and then
         self._bar = tqdm(
-            steps, desc="train", initial=done, total=done + len(steps), unit="step", mininterval=interval_s, miniters=1
+            steps,
+            desc="train",
+            initial=done,
+            total=done + len(steps),
+            unit="step",
+            mininterval=interval_s,
+            miniters=1,
         )
         return self._bar
 
@@ -79,7 +85,9 @@ class Reporter:
             f"rollouts {summary['rollouts/generated']:,.0f} generated, {summary['rollouts/trained']:,.0f} trained on; "
             f"tokens {summary['tokens/generated']:,.0f} and {summary['tokens/trained']:,.0f}"
         )
-        self.message(f"outputs  {folder.path}: learning_curve.png, metrics.jsonl, eval.jsonl, samples.jsonl, checkpoints/")
+        self.message(
+            f"outputs  {folder.path}: learning_curve.png, metrics.jsonl, eval.jsonl, samples.jsonl, checkpoints/"
+        )
 
 
 def _evaluation_table(summary: dict[str, Any]) -> Table:

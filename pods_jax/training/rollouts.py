@@ -70,7 +70,9 @@ def rollout_groups(
     with clock.phase("verify"):
         n = c.lengths.shape[1]
         golds = [r.prompt.gold for r in requests for _ in range(n)]
-        graded = grade(c.tokens.reshape(-1, c.tokens.shape[-1]), c.lengths.ravel(), golds, task, tokenizer, pool, reward)
+        graded = grade(
+            c.tokens.reshape(-1, c.tokens.shape[-1]), c.lengths.ravel(), golds, task, tokenizer, pool, reward
+        )
         correct = graded.correct.reshape(-1, n)
         rewards = (correct + reward.format_weight * graded.format.reshape(-1, n)).astype(np.float32)
     return [

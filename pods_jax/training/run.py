@@ -53,7 +53,11 @@ class Run:
 
     def host_state(self) -> dict[str, Any]:
         """All that is not on the devices, as JSON-able values."""
-        return {"stream": self.stream.state_dict(), "allocator": self.allocator.state_dict(), "totals": dict(self.totals)}
+        return {
+            "stream": self.stream.state_dict(),
+            "allocator": self.allocator.state_dict(),
+            "totals": dict(self.totals),
+        }
 
     def load(self, state: TrainState, host: dict[str, Any]) -> None:
         """Goes on from a checkpoint."""
@@ -136,9 +140,14 @@ def select_batch(config: Config, groups: list[Group], key: jax.Array) -> tuple[B
     rewards = np.stack([g.rewards for g in groups])
     indices, advantages = jax.device_get(
         _choose(
-            rewards, key, rule=config.selection.rule, num_kept=config.selection.num_kept,
-            scale_rewards=o.scale_rewards, ddof=o.ddof, epsilon=o.advantage_epsilon,
-        )  # fmt: skip
+            rewards,
+            key,
+            rule=config.selection.rule,
+            num_kept=config.selection.num_kept,
+            scale_rewards=o.scale_rewards,
+            ddof=o.ddof,
+            epsilon=o.advantage_epsilon,
+        )
     )
 
     def kept(field: str) -> np.ndarray:

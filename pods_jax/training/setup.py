@@ -47,7 +47,12 @@ def load_task(config: Config) -> Task:
         tokenizer = _char_tokenizer(config, dataset)
     limit = config.rollout.max_prompt_length
     test = dataset.test[: config.evaluation.num_prompts]
-    return Task(dataset, tokenizer, _tokenise(dataset, dataset.train, tokenizer, limit), _tokenise(dataset, test, tokenizer, limit))
+    return Task(
+        dataset,
+        tokenizer,
+        _tokenise(dataset, dataset.train, tokenizer, limit),
+        _tokenise(dataset, test, tokenizer, limit),
+    )
 
 
 def _char_tokenizer(config: Config, dataset: Dataset) -> CharTokenizer:
@@ -61,7 +66,9 @@ def _tokenise(dataset: Dataset, examples: Sequence[Example], tokenizer: Tokenize
     fits = [len(t) <= limit for t in tokens]
     if not any(fits):
         shortest = min(map(len, tokens), default=0)
-        raise UserError(f"every prompt is longer than rollout.max_prompt_length = {limit} tokens (the shortest has {shortest})")
+        raise UserError(
+            f"every prompt is longer than rollout.max_prompt_length = {limit} tokens (the shortest has {shortest})"
+        )
     kept = [(e, t) for e, t, fit in zip(examples, tokens, fits, strict=True) if fit]
     return TokenisedExamples(*map(tuple, zip(*kept, strict=True)), len(examples) - len(kept))
 

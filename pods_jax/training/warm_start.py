@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from safetensors.numpy import load_file, save_file
@@ -54,7 +53,9 @@ def fingerprint(config: Config, dataset: Dataset) -> str:
     """A hash of all that decides the result: configs, the code of model, data and this file, the backend."""
     content = {
         "sections": [to_dict(s) for s in (config.model, config.data, config.warm_start)],
-        "code": [inspect.getsource(x) for x in (decoder, inspect.getmodule(dataset.demonstrate), sys.modules[__name__])],
+        "code": [
+            inspect.getsource(x) for x in (decoder, inspect.getmodule(dataset.demonstrate), sys.modules[__name__])
+        ],
         "backend": [jax.__version__, jax.default_backend()],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
@@ -70,7 +71,11 @@ def _save(path: Path, flat: dict[str, np.ndarray]) -> None:
 
 
 def train(
-    c: WarmStartConfig, model: Decoder, dataset: Dataset, tokenizer: CharTokenizer, on_step: Callable[[int, float], None]
+    c: WarmStartConfig,
+    model: Decoder,
+    dataset: Dataset,
+    tokenizer: CharTokenizer,
+    on_step: Callable[[int, float], None],
 ) -> Params:
     """Parameters after c.num_steps of next-token training on demonstrations, the loss on their completions alone."""
     optimizer = make_optimizer(
