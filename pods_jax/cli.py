@@ -1,6 +1,7 @@
 """What the command lines share: --config with overrides, --workdir, --json, and one-line errors with exit code 2."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
@@ -34,6 +35,7 @@ def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespac
 
 def main_with_errors(main: Callable[[], None]) -> None:
     """Runs a command line; bad input is one line on stderr and exit code 2."""
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would advise to install torch
     try:
         main()
     except UserError as e:

@@ -191,16 +191,13 @@ def default_config() -> ConfigDict:
     return ConfigDict(to_dict(Config()), type_safe=False)
 
 
-def from_mapping(values: Mapping[str, Any]) -> Config:
-    """The frozen form of an edited ConfigDict, or of `to_dict`'s output.
+def from_mapping(values: Mapping[str, Any]) -> tuple[Config, list[str]]:
+    """The frozen form of an edited ConfigDict, and what is wrong with it: unknown keys and values of a wrong type.
 
-    Raises:
-      UserError: unknown keys or values of the wrong type; every one of them is named.
+    The config has its default where a value is wrong, so that the other values can be checked all the same.
     """
     problems: list[str] = []
-    config = _build(Config, values, "", problems)
-    raise_problems(problems)
-    return config
+    return _build(Config, values, "", problems), problems
 
 
 def raise_problems(problems: list[str]) -> None:
@@ -218,17 +215,20 @@ def _build(cls: type, values: Mapping[str, Any], prefix: str, problems: list[str
         elif dataclasses.is_dataclass(hints[name]):
             built[name] = _build(hints[name], value, f"{prefix}{name}.", problems)
         else:
-            built[name] = _coerce(value, hints[name], f"{prefix}{name}", problems)
+            value, allowed = _coerce(value, hints[name])
+            if type(value) in allowed:
+                built[name] = value
+            else:
+                names = " or ".join("None" if a is type(None) else a.__name__ for a in allowed)
+                problems.append(f"{prefix}{name} must be {names}, got {value!r}")
     return cls(**built)
 
 
-def _coerce(value: Any, hint: Any, name: str, problems: list[str]) -> Any:
+def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:
+    """The value as its field's type where that loses nothing, and the types the field allows."""
     allowed = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
     if FrozenConfigDict in allowed and isinstance(value, Mapping | ConfigDict):
-        return FrozenConfigDict(value)
-    if float in allowed and type(value) is int:
-        return float(value)
-    if type(value) not in allowed:
-        names = " or ".join("None" if a is type(None) else a.__name__ for a in allowed)
-        problems.append(f"{name} must be {names}, got {value!r}")
-    return value
+        value = FrozenConfigDict(value)
+    elif float in allowed and type(value) is int:
+        value = float(value)
+    return value, allowed

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from pods_jax.config import Config, from_mapping
+from pods_jax.config import Config, from_mapping, raise_problems
 from pods_jax.errors import UserError
-from pods_jax.validation import validate
+from pods_jax.validation import violations
 
 
 def load_config(spec: str, overrides: Sequence[str] = ()) -> Config:
@@ -28,8 +28,8 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> Config:
     values = _call_get_config(Path(path), argument)
     for override in overrides:
         _apply(values, override)
-    config = from_mapping(values)
-    validate(config)
+    config, problems = from_mapping(values)
+    raise_problems(problems + violations(config))
     return config
 
 

@@ -2,14 +2,21 @@
 
 from collections.abc import Iterable, Iterator
 
+from pods_jax.allocation import ALLOCATORS
 from pods_jax.config import Config, raise_problems
+from pods_jax.data import DATASETS
+from pods_jax.objective import LOSSES
 from pods_jax.registry import nearest
+from pods_jax.rewards import FORMATS
+from pods_jax.selection import RULES
 
 _POSITIVE = (
     "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
     "rollout.temperature", "selection.num_kept", "objective.num_iterations", "optimizer.learning_rate",
     "training.num_steps", "training.keep_checkpoints", "evaluation.num_prompts", "evaluation.batch_size",
-    "reward.deadline_s", "reward.num_workers",
+    "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
+    "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
+    "warm_start.learning_rate",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "rollout.top_k", "objective.beta", "objective.epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
@@ -19,9 +26,10 @@ _NOT_NEGATIVE = (
 )  # fmt: skip
 
 
-def validate(config: Config) -> None:
-    """Raises a UserError that names every violation; needs no device."""
-    raise_problems([*_ranges(config), *_names(config), *_sizes(config)])
+def violations(config: Config) -> list[str]:
+    """Every violation, in words; needs no device."""
+    ranges = list(_ranges(config))
+    return [*ranges, *_names(config), *([] if ranges else _sizes(config))]
 
 
 def validate_on_devices(config: Config, data_parallel: int) -> None:
@@ -60,12 +68,6 @@ def _ranges(config: Config) -> Iterator[str]:
 
 
 def _names(config: Config) -> Iterator[str]:
-    from pods_jax.allocation import ALLOCATORS
-    from pods_jax.data import DATASETS
-    from pods_jax.objective import LOSSES
-    from pods_jax.rewards import FORMATS
-    from pods_jax.selection import RULES
-
     choices: dict[str, Iterable[str]] = {
         "data.name": DATASETS,
         "reward.format": FORMATS,

@@ -1,6 +1,7 @@
 """The loop, evaluation, checkpoints, metrics and progress."""
 
+from pods_jax.training.evaluation import evaluate_checkpoint
 from pods_jax.training.loop import train
 from pods_jax.training.progress import Reporter
 
-__all__ = ["Reporter", "train"]
+__all__ = ["Reporter", "evaluate_checkpoint", "train"]

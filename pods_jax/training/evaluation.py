@@ -1,18 +1,24 @@
 """Accuracy on the test problems: k samples at a temperature, and greedy."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
 
 from pods_jax.config import Config
+from pods_jax.errors import UserError
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import generate
+from pods_jax.training.checkpoint import Checkpoints
+from pods_jax.training.progress import Reporter
 from pods_jax.training.rollouts import grade
-from pods_jax.training.setup import Task
+from pods_jax.training.run import make_run
+from pods_jax.training.setup import Task, load_task
+from pods_jax.training.workdir import refuse_other_config
 
 
 def evaluate(
@@ -30,6 +36,31 @@ def evaluate(
         metrics |= _by_kind([x.kind for x in task.test.examples], sampled["accuracy"])
     greedy = _grade_all(config, task, model, params, pool, mesh, 1, 0.0)
     return metrics | {f"greedy_{k}": float(greedy[k].mean()) for k in ("accuracy", "format", "both")}
+
+
+def evaluate_checkpoint(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, float]:
+    """Scores of the newest checkpoint in a workdir; only the `evaluation` section may differ from the run's config.
+
+    Raises:
+      UserError: the workdir holds no checkpoint, or was made by another config.
+    """
+    path = Path(workdir)
+    refuse_other_config(path, config, except_section="evaluation")
+    if not (path / "checkpoints").is_dir():
+        raise UserError(f"workdir {path} holds no checkpoint")
+    task = load_task(config)
+    reporter.task(config, task)
+    with RewardPool(num_workers=config.reward.num_workers) as pool:
+        run = make_run(config, task, pool, reporter.warm_start)
+        checkpoints = Checkpoints(path, config.training.keep_checkpoints)
+        restored = checkpoints.restore(run.state)
+        if restored is None:
+            raise UserError(f"workdir {path} holds no checkpoint")
+        reporter.message(f"policy   checkpoint at step {checkpoints.latest_step()}")
+        scores = evaluate(config, task, run.model, restored[0].params, pool, run.mesh)
+    checkpoints.close()
+    reporter.scores({"score": scores}, f"{len(task.test.examples)} test problems")
+    return scores
 
 
 def _by_kind(kinds: Sequence[str], accuracy: np.ndarray) -> dict[str, float]:

@@ -43,7 +43,8 @@ class Reporter:
         )
 
     def warm_start(self, step: int, loss: float) -> None:
-        self.message(f"         warm start: {step} supervised steps, loss {loss:.3f}")
+        if step % 100 == 0:
+            self.message(f"warm-up  {step} supervised steps, loss {loss:.3f}")
 
     def policy(self, run: "Run", start: int) -> None:
         size = sum(x.size for x in jax.tree.leaves(run.state.params))
@@ -76,8 +77,20 @@ class Reporter:
             self.message("eval     before training ...")
         yield
 
+    def scores(self, columns: dict[str, dict[str, float]], title: str) -> None:
+        """A table of evaluation scores, one column each."""
+        table = Table("", title=title)
+        for name in columns:
+            table.add_column(name, justify="right")
+        for key in next(iter(columns.values())):
+            if key.startswith(("accuracy", "greedy_", "format", "both", "mean_length", "truncated")):
+                form = "{:.1f}" if key == "mean_length" else "{:.1%}"
+                table.add_row(key.replace("_", " "), *(form.format(scores[key]) for scores in columns.values()))
+        self._console.print(table)
+
     def summary(self, summary: dict[str, Any], folder: Workdir) -> None:
-        self._console.print(_evaluation_table(summary))
+        columns = {"before": summary["before"], "after": summary["after"]}
+        self.scores(columns, f"test problems, before and after {summary['steps']} steps")
         phases = ("sample", "verify", "select", "update", "eval", "compile")
         times = ", ".join(f"{p} {summary.get(f'time/{p}_s', 0.0):.1f} s" for p in phases)
         self.message(f"time     {summary['wall_time_s']:.1f} s of training ({times})")
@@ -89,14 +102,3 @@ class Reporter:
             f"outputs  {folder.path}: learning_curve.png, metrics.jsonl, eval.jsonl, samples.jsonl, checkpoints/"
         )
 
-
-def _evaluation_table(summary: dict[str, Any]) -> Table:
-    table = Table(title=f"test problems, before and after {summary['steps']} steps")
-    for name in ("", "before", "after"):
-        table.add_column(name, justify="left" if not name else "right")
-    before, after = summary["before"], summary["after"]
-    rows = [k for k in after if k.startswith(("accuracy", "greedy_", "format", "both", "mean_length", "truncated"))]
-    for key in rows:
-        form = "{:.1f}" if key == "mean_length" else "{:.1%}"
-        table.add_row(key.replace("_", " "), form.format(before[key]), form.format(after[key]))
-    return table

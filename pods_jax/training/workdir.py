@@ -21,7 +21,7 @@ class Workdir:
           UserError: unwritable, in use by a live run, or made by another config.
         """
         self.path = Path(path)
-        _refuse_other_config(self.path, config)
+        refuse_other_config(self.path, config)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held for the life of the run
@@ -48,12 +48,14 @@ class Workdir:
         write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in kept))
 
 
-def _refuse_other_config(path: Path, config: Config) -> None:
+def refuse_other_config(path: Path, config: Config, except_section: str | None = None) -> None:
+    """Raises a UserError if the workdir was made by a config that differs (outside one section, if given)."""
     file = path / "config.json"
     if not file.is_file():
         return
     theirs, ours = _flat(json.loads(file.read_text())), _flat(to_dict(config))
-    different = [k for k in sorted(theirs.keys() | ours.keys()) if theirs.get(k) != ours.get(k)]
+    keys = [k for k in sorted(theirs.keys() | ours.keys()) if k.partition(".")[0] != except_section]
+    different = [k for k in keys if theirs.get(k) != ours.get(k)]
     if different:
         changes = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in different[:3])
         raise UserError(f"workdir {path} belongs to another config ({changes}); choose another --workdir")
