@@ -191,7 +191,7 @@ def default_config() -> ConfigDict:
     return ConfigDict(to_dict(Config()), type_safe=False)
 
 
-def from_mapping(values: Mapping[str, Any]) -> tuple[Config, list[str]]:
+def from_mapping(values: Mapping[str, Any] | ConfigDict) -> tuple[Config, list[str]]:
     """The frozen form of an edited ConfigDict, and what is wrong with it: unknown keys and values of a wrong type.
 
     The config has its default where a value is wrong, so that the other values can be checked all the same.
@@ -206,7 +206,7 @@ def raise_problems(problems: list[str]) -> None:
         raise UserError("config: " + "; ".join(problems))
 
 
-def _build(cls: type, values: Mapping[str, Any], prefix: str, problems: list[str]) -> Any:
+def _build(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str, problems: list[str]) -> Any:
     hints = typing.get_type_hints(cls)
     built = {}
     for name, value in values.items():
@@ -228,7 +228,7 @@ def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:
     """The value as its field's type where that loses nothing, and the types the field allows."""
     allowed = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
     if FrozenConfigDict in allowed and isinstance(value, Mapping | ConfigDict):
-        value = FrozenConfigDict(value)
+        value = FrozenConfigDict(dict(value))
     elif float in allowed and type(value) is int:
         value = float(value)
     return value, allowed

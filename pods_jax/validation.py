@@ -28,8 +28,7 @@ _NOT_NEGATIVE = (
 
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    ranges = list(_ranges(config))
-    return [*ranges, *_names(config), *([] if ranges else _sizes(config))]
+    return [*_ranges(config), *_names(config), *_sizes(config)]
 
 
 def validate_on_devices(config: Config, data_parallel: int) -> None:
@@ -94,12 +93,17 @@ def _sizes(config: Config) -> Iterator[str]:
     if m < 2:
         yield f"selection.num_kept (m = {m}) must be at least 2: a group of one has no advantage"
     micro = config.optimizer.micro_batch_size_per_device
-    if micro and micro % m and m % micro:
+    if micro is not None and not (_divides(m, micro) or _divides(micro, m)):
         yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or divisor of m = {m}"
     mesh = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     if any(s != -1 and s < 1 for s in mesh) or mesh.count(-1) > 1:
         yield f"mesh sizes must be positive, with at most one -1, got data, fsdp, tensor = {mesh}"
-    if config.model.path is None and config.model.hidden_size % (2 * config.model.num_attention_heads):
+    model = config.model
+    if model.path is None and not _divides(2 * model.num_attention_heads, model.hidden_size):
         yield "model.hidden_size must be a multiple of 2 x model.num_attention_heads"
-    if config.model.path is None and config.model.num_attention_heads % config.model.num_key_value_heads:
+    if model.path is None and not _divides(model.num_key_value_heads, model.num_attention_heads):
         yield "model.num_attention_heads must be a multiple of model.num_key_value_heads"
+
+
+def _divides(part: int, whole: int) -> bool:
+    return part > 0 and whole % part == 0

@@ -5,19 +5,21 @@ over groups to train on. All state is on the host and goes through `state_dict`.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pods_jax.config import Config
 from pods_jax.records import Group, Prompt, Request
 from pods_jax.registry import Registry
 
 
+@runtime_checkable
 class Stream(Protocol):
     """Where new prompts come from."""
 
     def next(self, count: int) -> list[Prompt]: ...
 
 
+@runtime_checkable
 class Allocator(Protocol):
     """Host side, deterministic, checkpointable."""
 

@@ -60,7 +60,7 @@ def _parse(path: str | None, options: Mapping) -> AdditionOptions:
     o = AdditionOptions(**options)
     if not 2 <= o.base <= 10 or o.digits < 1 or not 0 <= o.carry_prob <= 1 or not 0 <= o.unseen_fraction <= 1:
         raise UserError(f"data.options: addition needs 2 <= base <= 10, digits >= 1 and probabilities, got {o}")
-    if o.num_train + o.num_test > o.base ** (2 * o.digits) // 2:
+    if o.num_train + o.num_test > o.base ** (2 * o.digits):
         raise UserError(
             f"data.options: {o.digits}-digit addition in base {o.base} lacks {o.num_train + o.num_test} problems"
         )
@@ -77,14 +77,17 @@ def _distinct_examples(o: AdditionOptions, rng: np.random.Generator) -> tuple[Ex
         differences = subtract_modulo(a, b, o.base)
         for i in range(total):
             prompt = _interleave(a[i], b[i]) + ("~" if subtract[i] else "=")
-            gold = _digits(differences[i]) if subtract[i] else _sum_digits(answers[i])
-            found.setdefault(prompt, Example(prompt, gold, "unseen" if subtract[i] else _kind(carries[i], o.digits)))
+            if subtract[i]:
+                example = Example(prompt, _digits(differences[i]), "unseen")
+            else:
+                example = Example(prompt, _sum_digits(answers[i]), _kind(int(carries[i]), o.digits))
+            found.setdefault(prompt, example)
     return tuple(found.values())[:total]
 
 
 def _kind(carries: int, digits: int) -> str:
     """Thirds of the range of carries; with 5 digits: 0-1 easy, 2-3 medium, 4-5 hard."""
-    return ("easy", "medium", "hard")[min(3 * int(carries) // (digits + 1), 2)]
+    return ("easy", "medium", "hard")[min(3 * carries // (digits + 1), 2)]
 
 
 def demonstrations(o: AdditionOptions, rng: np.random.Generator, count: int) -> list[tuple[str, str]]:

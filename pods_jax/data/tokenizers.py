@@ -5,7 +5,7 @@ transformers is imported where it is used: it may bring torch along, and the cha
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pods_jax.errors import UserError
 from pods_jax.model_files import local_model, read_json
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FILES = ("*.json", "*.jinja", "*.txt", "*.model")
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """What the rest of the code asks of a tokenizer.
 

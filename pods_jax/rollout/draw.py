@@ -2,11 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Integer, Key
 
 
 def rollout_uniforms(
-    key: Key[Array, ""], prompt_ids: Int[Array, " P"], sample_indices: Int[Array, " n"], length: int
+    key: Key[Array, ""], prompt_ids: Integer[Array, " P"], sample_indices: Int[Array, " n"], length: int
 ) -> Float[Array, "P n T"]:
     """One uniform in [0, 1) a token, from `fold_in(fold_in(key, prompt_id), sample_index)` and the token's index alone.
 

@@ -4,7 +4,7 @@ A rule gets the group's rewards [n], the static number m to keep, a key for ties
 returns m indices into the group. Invalid rollouts (failed verification) are chosen only when fewer than m are valid.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from pods_jax.registry import Registry
 
 
+@runtime_checkable
 class SelectionRule(Protocol):
     def __call__(
         self, rewards: Float[Array, " n"], num_kept: int, key: Key[Array, ""], valid: Bool[Array, " n"], **aux: Array

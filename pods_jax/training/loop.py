@@ -17,6 +17,7 @@ from pods_jax.training.setup import load_task
 from pods_jax.training.workdir import Workdir
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
+TOTALS = ("rollouts/", "tokens/", "wall_time_s")
 
 
 def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, Any]:
@@ -138,11 +139,15 @@ def _out_of_time(run: Run) -> bool:
 def summarise(folder: Workdir) -> dict[str, Any]:
     """The run in one flat record: evaluation before and after, steps, seconds by phase, rollouts and tokens."""
     metrics, evals = folder.read("metrics.jsonl"), folder.read("eval.jsonl")
-    before, after = ({k: v for k, v in e.items() if "time" not in k} for e in (evals[0], evals[-1]))
-    totals = {k: v for k, v in evals[-1].items() if k.startswith(("rollouts/", "tokens/")) or k == "wall_time_s"}
+    totals = {k: v for k, v in evals[-1].items() if k.startswith(TOTALS)}
+    before, after = (_scores(e) for e in (evals[0], evals[-1]))
     phases = {k for m in metrics for k in m if k.startswith("time/")}
     seconds = {k: sum(m.get(k, 0.0) for m in metrics) for k in sorted(phases)}
     seconds["time/eval_s"] = sum(e["time/eval_s"] for e in evals)
     return (
         {"workdir": str(folder.path), "steps": evals[-1]["step"], "before": before, "after": after} | totals | seconds
     )
+
+
+def _scores(record: dict[str, Any]) -> dict[str, float]:
+    return {k: v for k, v in record.items() if not k.startswith(("step", "time/", *TOTALS))}

@@ -101,4 +101,3 @@ class Reporter:
         self.message(
             f"outputs  {folder.path}: learning_curve.png, metrics.jsonl, eval.jsonl, samples.jsonl, checkpoints/"
         )
-

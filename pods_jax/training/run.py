@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pods_jax.allocation import ALLOCATORS, Allocator
@@ -87,7 +88,7 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
         mesh=mesh,
         model=model,
         state=init_state(model, params, optimizer, mesh),
-        ref_params=jax.tree.map(np.asarray, params) if config.objective.beta else None,
+        ref_params=jax.tree.map(jnp.copy, params) if config.objective.beta else None,
         update=update,
         stream=PromptStream(task.train.examples, task.train.tokens, config.seed),
         allocator=ALLOCATORS[config.allocation.name](config),
@@ -130,7 +131,7 @@ def collect_groups(run: Run, key: jax.Array, step: int) -> list[Group]:
 def _choose(rewards, key, *, rule, num_kept, scale_rewards, ddof, epsilon):
     """Kept indices [P, m] and their advantages, with statistics over the kept (Xu et al. 2025)."""
     indices = select(rule, rewards, num_kept, key)
-    kept = jax.numpy.take_along_axis(rewards, indices, axis=1)
+    kept = jnp.take_along_axis(rewards, indices, axis=1)
     return indices, group_advantages(kept, scale_rewards=scale_rewards, ddof=ddof, epsilon=epsilon)
 
 
@@ -185,8 +186,15 @@ def optimise(run: Run, batch: Batch) -> Metrics:
 
 
 def _reference_logprobs(run: Run, batch: Batch) -> jax.Array:
-    score = jax.jit(group_logprobs, static_argnames=("model", "temperature", "chunk_size"))
-    return score(
-        run.model, run.ref_params, batch.prompts, batch.prompt_lengths, batch.completions,
-        temperature=run.config.rollout.temperature, chunk_size=run.config.optimizer.logprob_chunk_size,
-    ).logprobs  # fmt: skip
+    return _score(
+        run.model,
+        run.ref_params,
+        batch.prompts,
+        batch.prompt_lengths,
+        batch.completions,
+        temperature=run.config.rollout.temperature,
+        chunk_size=run.config.optimizer.logprob_chunk_size,
+    ).logprobs
+
+
+_score = jax.jit(group_logprobs, static_argnames=("model", "temperature", "chunk_size"))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from pods_jax.config import Config
+from pods_jax.config import Config, to_dict
 from pods_jax.data import DATASETS, Dataset, Example
 from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
 from pods_jax.errors import UserError
@@ -42,7 +42,7 @@ def load_task(config: Config) -> Task:
       UserError: missing or malformed data, no tokenizer, or no prompt that fits rollout.max_prompt_length.
     """
     tokenizer = load_tokenizer(config.model.path) if config.model.path else None
-    dataset = DATASETS[config.data.name](config.data.path, config.data.options, config.warm_start.seed)
+    dataset = DATASETS[config.data.name](config.data.path, to_dict(config.data)["options"], config.warm_start.seed)
     if tokenizer is None:
         tokenizer = _char_tokenizer(config, dataset)
     limit = config.rollout.max_prompt_length

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Workdir:
             raise UserError(f"workdir {self.path} is in use by another run") from e
         write_atomic(self.path / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
 
-    def append(self, name: str, record: dict[str, Any]) -> None:
+    def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Adds one line to a JSON-lines file, flushed to the system before it returns."""
         with open(self.path / name, "a", encoding="utf-8") as f:
             f.write(json.dumps(record) + "\n")

@@ -1,0 +1,19 @@
+"""A small experiment that every end-to-end test starts from: seconds to compile, milliseconds a step."""
+
+import pytest
+
+from pods_jax.config import default_config
+
+
+@pytest.fixture
+def tiny():
+    c = default_config()
+    c.data.options = {"base": 3, "digits": 2, "num_train": 24, "num_test": 8, "unseen_fraction": 0.25}
+    c.model.hidden_size, c.model.intermediate_size, c.model.num_hidden_layers = 16, 32, 1
+    c.model.num_attention_heads, c.model.num_key_value_heads = 2, 1
+    c.rollout.num_prompts, c.rollout.num_generations, c.selection.num_kept = 4, 8, 4
+    c.rollout.max_prompt_length, c.rollout.max_completion_length = 5, 4
+    c.optimizer.learning_rate = 1e-2
+    c.training.num_steps, c.training.eval_every_steps, c.training.checkpoint_every_steps = 6, 3, 2
+    c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.batch_size = 8, 2, 8
+    return c

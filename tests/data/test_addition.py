@@ -1,0 +1,75 @@
+"""The embedded task against Python's own arithmetic."""
+
+import numpy as np
+import pytest
+
+from pods_jax.data.addition import AdditionOptions, demonstrations, load_addition
+from pods_jax.errors import UserError
+
+
+def read(prompt, base):
+    """The operands of a prompt, by the format's definition."""
+    digits = [int(d) for d in prompt[:-1]]
+    return (sum(d * base**i for i, d in enumerate(part)) for part in (digits[0::2], digits[1::2]))
+
+
+def value(answer, base):
+    return sum(int(d) * base**i for i, d in enumerate(answer))
+
+
+def carries(a, b, base, digits):
+    return sum(a % base**i + b % base**i >= base**i for i in range(1, digits + 1))
+
+
+@pytest.mark.parametrize(("base", "digits"), [(10, 5), (5, 3), (2, 4)])
+def test_golds_and_kinds(base, digits):
+    options = {"base": base, "digits": digits, "num_train": 100, "num_test": 50, "unseen_fraction": 0.3}
+    data = load_addition(None, options, seed=3)
+    for e in data.train + data.test:
+        a, b = read(e.prompt, base)
+        if e.prompt[-1] == "=":
+            assert value(e.gold, base) == a + b
+            assert len(e.gold) == digits + (a + b >= base**digits)
+            third = 3 * carries(a, b, base, digits) // (digits + 1)
+            assert e.kind == ("easy", "medium", "hard")[min(third, 2)]
+        else:
+            assert (value(e.gold, base), len(e.gold), e.kind) == ((a - b) % base**digits, digits, "unseen")
+
+
+def test_problems_are_distinct_and_test_is_not_trained_on():
+    data = load_addition(None, {"base": 3, "digits": 3, "num_train": 500, "num_test": 100}, seed=0)
+    prompts = [e.prompt for e in data.train + data.test]
+    assert len(set(prompts)) == len(prompts) == 600
+    assert load_addition(None, {"base": 3, "digits": 3, "num_train": 500, "num_test": 100}, seed=0) != data  # a closure
+    assert load_addition(None, {"base": 3, "digits": 3, "num_train": 500, "num_test": 100}, seed=0).test == data.test
+
+
+def test_the_teacher_is_right_as_often_as_it_drops_no_carry():
+    o = AdditionOptions(base=10, digits=3, carry_prob=0.3)
+    right, expected = [], []
+    for prompt, answer in demonstrations(o, np.random.default_rng(0), 6000):
+        a, b = read(prompt, 10)
+        right.append(value(answer, 10) == a + b)
+        expected.append(0.3 ** carries(a, b, 10, 3))
+    assert np.mean(right) == pytest.approx(np.mean(expected), abs=0.02)
+
+
+def test_a_perfect_teacher_is_always_right_and_never_subtracts():
+    for prompt, answer in demonstrations(AdditionOptions(carry_prob=1.0), np.random.default_rng(0), 200):
+        a, b = read(prompt, 5)
+        assert prompt[-1] == "="
+        assert value(answer, 5) == a + b
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "message"),
+    [
+        ("x", {}, "nothing to read"),
+        (None, {"digit": 3}, "did you mean 'digits'"),
+        (None, {"base": 11}, "base <= 10"),
+        (None, {"base": 2, "digits": 1, "num_train": 4, "num_test": 1}, "lacks 5 problems"),
+    ],
+)
+def test_bad_options(path, options, message):
+    with pytest.raises(UserError, match=message):
+        load_addition(path, options, 0)

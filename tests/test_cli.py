@@ -1,0 +1,57 @@
+"""The command lines as a user meets them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SMALL = [
+    "--config.warm_start.num_steps=0",
+    "--config.training.num_steps=2",
+    "--config.evaluation.num_prompts=8",
+    "--config.rollout.num_generations=16",
+    "--config.data.options.num_train=50",
+    "--config.data.options.num_test=8",
+]
+
+
+def run(script, *arguments):
+    command = [sys.executable, str(ROOT / "experiments" / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def test_train_then_evaluate(tmp_path):
+    arguments = ("--config", "configs/demo.py", "--workdir", str(tmp_path / "run"), *SMALL, "--json")
+    done = run("train.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["steps"] == 2
+    assert summary["rollouts/generated"] == 2 * 16 * 16
+    assert {"time/sample_s", "time/update_s", "time/compile_s", "wall_time_s"} <= summary.keys()
+    evaluated = run("evaluate.py", *arguments)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert json.loads(evaluated.stdout.splitlines()[-1])["accuracy"] == summary["after"]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "configs/nothing.py", "--workdir", "w"], "error: no config file configs/nothing.py"),
+        (["--config", "configs/demo.py", "--workdir", "w", "--sed=1"], "error: unknown argument --sed=1"),
+        (["--config", "configs/demo.py", "--workdir", "w", "--config.sed=1"], "unknown key sed (did you mean 'seed'?)"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(arguments, message):
+    done = run("train.py", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (ROOT / "w").exists()
+
+
+def test_evaluate_needs_a_checkpoint(tmp_path):
+    done = run("evaluate.py", "--config", "configs/demo.py", "--workdir", str(tmp_path))
+    assert (done.returncode, done.stderr) == (2, f"error: workdir {tmp_path} holds no checkpoint\n")

@@ -1,0 +1,132 @@
+"""Config files to frozen configs: every problem is named, and nothing is guessed."""
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from pods_jax.config import Config, default_config, from_mapping, to_dict
+from pods_jax.config_file import load_config
+from pods_jax.errors import UserError
+from pods_jax.validation import validate_on_devices, violations
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_default_round_trips():
+    assert from_mapping(default_config()) == (Config(), [])
+    assert from_mapping(to_dict(Config())) == (Config(), [])
+
+
+def test_a_config_is_hashable():
+    assert len({Config(), Config(), dataclasses.replace(Config(), seed=1)}) == 2
+
+
+def test_every_problem_is_reported_at_once():
+    with pytest.raises(UserError) as caught:
+        load_config(
+            str(ROOT / "configs/demo.py"),
+            ["selecton.rule=x", "seed=a", "rollout.num_generations=8", "objective.loss_type=dappo", "rollout.top_p=0"],
+        )
+    for part in (
+        "unknown key selecton (did you mean 'selection'?)",
+        "seed must be int, got 'a'",
+        "(m = 16) exceeds rollout.num_generations (n = 8)",
+        "objective.loss_type = 'dappo' is unknown (did you mean 'dapo'?)",
+        "rollout.top_p must lie in (0, 1]",
+    ):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.num_attention_heads=0", "model.num_attention_heads must be positive"),
+        ("model.num_key_value_heads=3", "multiple of model.num_key_value_heads"),
+        ("selection.num_kept=1", "at least 2"),
+        ("optimizer.micro_batch_size_per_device=24", "multiple or divisor of m = 16"),
+        ("mesh.data=0", "mesh sizes must be positive"),
+        ("rollout.temperature=0.0", "rollout.temperature must be positive"),
+        ("training.max_minutes=0.0", "training.max_minutes must be positive or None"),
+        ("selection.rule='all'", "keeps all rollouts"),
+        ("training.num_steps=2.5", "training.num_steps must be int"),
+        ("training.num_steps=True", "training.num_steps must be int"),
+    ],
+)
+def test_a_violation_is_named(override, message):
+    with pytest.raises(UserError, match=message):
+        load_config(str(ROOT / "configs/demo.py"), [override])
+
+
+def test_overrides_take_literals_and_strings():
+    c = load_config(
+        str(ROOT / "configs/demo.py"),
+        [
+            "seed=3",
+            "optimizer.learning_rate=1",
+            "selection.rule=random",
+            "training.max_minutes=None",
+            "data.options.digits=4",
+        ],
+    )
+    assert (c.seed, c.optimizer.learning_rate, c.selection.rule, c.training.max_minutes) == (3, 1.0, "random", None)
+    assert c.data.options.digits == 4
+
+
+def test_the_mesh_must_divide_the_batch():
+    c = load_config(str(ROOT / "configs/demo.py"), ["rollout.num_prompts=6"])
+    with pytest.raises(UserError, match="64 x 1 devices must divide the 6 x 16 rollouts"):
+        validate_on_devices(c, 1)
+    with pytest.raises(UserError, match=r"must be a multiple of the 4 data-parallel devices.*must divide the 6 x 16"):
+        validate_on_devices(c, 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("configs/dmo.py", r"no config file .*did you mean .*demo.py"),
+        ("configs/demo.py:podz", "no argument 'podz' .did you mean 'pods'"),
+        ("configs/smollm2_chain_sum.py:gsm", "no argument 'gsm'"),
+    ],
+)
+def test_a_wrong_file_or_argument(spec, message):
+    with pytest.raises(UserError, match=message):
+        load_config(str(ROOT / spec))
+
+
+def test_a_file_without_get_config(tmp_path):
+    (tmp_path / "empty.py").write_text("")
+    with pytest.raises(UserError, match="has no get_config"):
+        load_config(str(tmp_path / "empty.py"))
+
+
+def test_an_argument_that_the_file_does_not_take(tmp_path):
+    (tmp_path / "plain.py").write_text("from pods_jax.config import default_config as get_config\n")
+    assert load_config(str(tmp_path / "plain.py")).seed == 0
+    with pytest.raises(UserError, match="takes no argument"):
+        load_config(f"{tmp_path / 'plain.py'}:x")
+
+
+def test_an_override_without_a_value():
+    with pytest.raises(UserError, match="has no '=value'"):
+        load_config(str(ROOT / "configs/demo.py"), ["seed"])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.py")), ids=lambda p: p.stem)
+def test_every_config_is_valid_and_documented(path):
+    assert violations(load_config(str(path))) == []
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert "python experiments/train.py --config configs/" in module.__doc__
+
+
+def test_the_demo_methods_differ_in_n_m_and_rule_alone():
+    pods = load_config(str(ROOT / "configs/demo.py:pods"))
+    for method, n, m, rule in (("grpo", 16, 16, "all"), ("grpo_ga", 64, 64, "all"), ("random", 64, 16, "random")):
+        other = load_config(f"{ROOT / 'configs/demo.py'}:{method}")
+        assert (other.rollout.num_generations, other.selection.num_kept, other.selection.rule) == (n, m, rule)
+        assert dataclasses.replace(other, rollout=pods.rollout, selection=pods.selection) == pods
+        assert dataclasses.replace(other.rollout, num_generations=pods.rollout.num_generations) == pods.rollout

@@ -1,0 +1,153 @@
+"""Whole runs: what they write, that they repeat, resume to the bit, and refuse what they should."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pods_jax.analysis.runs import read_jsonl, read_run
+from pods_jax.config import from_mapping
+from pods_jax.errors import UserError
+from pods_jax.training import Reporter, evaluate_checkpoint, train
+from pods_jax.training.workdir import Workdir
+
+DYING_RUN = """
+import json, os, signal, sys
+from pods_jax.config import from_mapping
+from pods_jax.training import Reporter, train
+
+class Dies(Reporter):
+    def step(self, metrics):
+        self.done = getattr(self, "done", 0) + 1
+        if self.done == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+train(from_mapping(json.loads(sys.argv[1]))[0], sys.argv[2], Dies())
+"""
+
+
+def built(config):
+    config, problems = from_mapping(config)
+    assert not problems
+    return config
+
+
+def untimed(path):
+    return [{k: v for k, v in r.items() if "time" not in k} for r in read_jsonl(path)]
+
+
+def test_a_run_writes_what_it_promises(tiny, tmp_path):
+    summary = train(built(tiny), tmp_path / "run", Reporter())
+    run = read_run(tmp_path / "run")
+    assert [m["step"] for m in run.metrics] == [1, 2, 3, 4, 5, 6]
+    assert [e["step"] for e in run.evals] == [0, 3, 6]
+    assert (tmp_path / "run" / "learning_curve.png").stat().st_size > 10_000
+    assert any((tmp_path / "run" / "tensorboard").iterdir())
+    last = run.metrics[-1]
+    assert last["rollouts/generated"] == 6 * 4 * 8
+    assert last["rollouts/trained"] == 6 * 4 * 4
+    assert last["tokens/generated"] == pytest.approx(sum(m["completions/mean_length"] * 32 for m in run.metrics))
+    assert last["wall_time_s"] == pytest.approx(sum(m["time/step_s"] for m in run.metrics))
+    assert all(m["selection/kept_variance"] >= m["selection/group_variance"] for m in run.metrics)
+    assert all(m["sampler_mismatch/max"] < 1e-4 for m in run.metrics)
+    assert summary["steps"] == 6
+    assert {"accuracy", "format", "both", "greedy_accuracy"} <= summary["after"].keys()
+    scores = evaluate_checkpoint(built(tiny), tmp_path / "run", Reporter())
+    assert scores["accuracy"] == summary["after"]["accuracy"]
+
+
+def test_the_same_seed_repeats_and_another_does_not(tiny, tmp_path):
+    tiny.training.num_steps = 3
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        tiny.seed = seed
+        train(built(tiny), tmp_path / name, Reporter())
+    a, b, c = (untimed(tmp_path / name / "metrics.jsonl") for name in "abc")
+    assert a == b
+    assert a != c
+
+
+@pytest.mark.parametrize("objective", [{}, {"beta": 0.1, "num_iterations": 2}])
+def test_a_killed_run_goes_on_to_the_same_end(tiny, tmp_path, objective):
+    tiny.objective.update(objective)
+    config = built(tiny)
+    train(config, tmp_path / "whole", Reporter())
+    arguments = [json.dumps(tiny.to_dict()), str(tmp_path / "killed"), "5"]
+    died = subprocess.run([sys.executable, "-c", DYING_RUN, *arguments], capture_output=True)
+    assert died.returncode == -9, died.stderr.decode()
+    assert len(read_jsonl(tmp_path / "killed" / "metrics.jsonl")) == 5
+    train(config, tmp_path / "killed", Reporter())
+    for name in ("metrics.jsonl", "eval.jsonl", "samples.jsonl"):
+        assert untimed(tmp_path / "killed" / name) == untimed(tmp_path / "whole" / name)
+
+
+def test_a_finished_run_is_left_as_it_is(tiny, tmp_path):
+    first = train(built(tiny), tmp_path / "run", Reporter())
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert train(built(tiny), tmp_path / "run", Reporter()) == first
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == lines
+
+
+def test_max_minutes_stops_early(tiny, tmp_path):
+    tiny.training.max_minutes = 1e-9
+    assert train(built(tiny), tmp_path / "run", Reporter())["steps"] == 1
+
+
+def test_a_workdir_of_another_config_is_refused(tiny, tmp_path):
+    Workdir(tmp_path, built(tiny))
+    tiny.seed = 7
+    with pytest.raises(UserError, match="seed: 0 there, 7 here"):
+        train(built(tiny), tmp_path, Reporter())
+
+
+def test_a_live_workdir_is_refused(tiny, tmp_path):
+    live = Workdir(tmp_path, built(tiny))
+    with pytest.raises(UserError, match="in use by another run"):
+        train(built(tiny), live.path, Reporter())
+
+
+def test_an_unwritable_workdir_is_refused(tiny, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        train(built(tiny), tmp_path / "file" / "run", Reporter())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rollout": {"max_prompt_length": 3}}, "every prompt is longer than rollout.max_prompt_length = 3"),
+        ({"model": {"path": "/no/such/model"}}, "no model at '/no/such/model'"),
+        ({"data": {"path": "x.jsonl"}}, "generated, there is nothing to read"),
+        ({"data": {"options": {"bas": 3}}}, "unknown key 'bas'.*did you mean 'base'"),
+    ],
+)
+def test_bad_input_leaves_no_trace(tiny, tmp_path, change, message):
+    tiny.update(change)
+    with pytest.raises(UserError, match=message):
+        train(built(tiny), tmp_path / "run", Reporter())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_data_path_leaves_no_trace(tiny, tmp_path):
+    tiny.data.name, tiny.data.path, tiny.data.options = "gsm8k", "/no/such/data", {}
+    with pytest.raises(UserError, match="/no/such/data"):
+        train(built(tiny), tmp_path / "run", Reporter())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_torn_line_is_left_out(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert read_jsonl(tmp_path / "log.jsonl") == [{"step": 1}, {"step": 2}]
+
+
+def test_a_policy_learns_from_reward_alone(tiny, tmp_path):
+    """Single digits without a warm start: the reward rises from chance to most of what is possible."""
+    tiny.data.options = {"base": 2, "digits": 1, "num_train": 2, "num_test": 2}
+    tiny.rollout.max_prompt_length = tiny.rollout.max_completion_length = 3
+    tiny.rollout.num_prompts, tiny.rollout.num_generations, tiny.selection.num_kept = 4, 32, 8
+    tiny.training.num_steps, tiny.training.eval_every_steps = 40, 0
+    tiny.evaluation.num_prompts = 2
+    train(built(tiny), tmp_path / "run", Reporter())
+    rewards = [m["reward"] for m in read_run(tmp_path / "run").metrics]
+    assert np.mean(rewards[:5]) < 0.5 < 0.8 < np.mean(rewards[-5:])
