@@ -1,8 +1,9 @@
 """Seconds by phase, with compilation kept apart."""
 
 import contextlib
+import functools
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import jax
@@ -10,27 +11,34 @@ import jax
 _COMPILE_EVENTS = ("/jax/core/compile/backend_compile_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration")
 
 
-class PhaseClock:
-    """Accumulates seconds a phase; time that JAX spends compiling inside one goes to "compile" instead.
+@functools.cache
+def _compilation() -> Counter:
+    """A running total of this process's seconds of compilation, under "s". (Tracing is left with its phase: JAX
+    reports nested traces twice.)"""
+    total: Counter = Counter()
 
-    (Tracing is counted with the phase: JAX reports nested traces twice.)
-    """
+    def add(event: str, duration_s: float, **_) -> None:
+        total["s"] += duration_s if event in _COMPILE_EVENTS else 0.0
+
+    jax.monitoring.register_event_duration_secs_listener(add)
+    return total
+
+
+class PhaseClock:
+    """Accumulates seconds a phase; time that JAX spends compiling inside one goes to "compile" instead."""
 
     def __init__(self):
-        self.seconds: dict[str, float] = defaultdict(float)
-        jax.monitoring.register_event_duration_secs_listener(self._on_event)
-
-    def _on_event(self, event: str, duration_s: float, **_) -> None:
-        if event in _COMPILE_EVENTS:
-            self.seconds["compile"] += duration_s
+        self._seconds: dict[str, float] = defaultdict(float)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        start, compiled = time.perf_counter(), self.seconds["compile"]
+        start, compiled = time.perf_counter(), _compilation()["s"]
         yield
-        self.seconds[name] += max(time.perf_counter() - start - (self.seconds["compile"] - compiled), 0.0)
+        compiled = _compilation()["s"] - compiled
+        self._seconds["compile"] += compiled
+        self._seconds[name] += max(time.perf_counter() - start - compiled, 0.0)
 
     def take(self) -> dict[str, float]:
         """The seconds since the last call, by phase."""
-        seconds, self.seconds = dict(self.seconds), defaultdict(float)
+        seconds, self._seconds = dict(self._seconds), defaultdict(float)
         return seconds
