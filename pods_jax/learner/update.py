@@ -1,5 +1,6 @@
 """One optimizer step on a batch of groups, with exact gradient accumulation, jitted over the mesh."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from pods_jax.config import ObjectiveConfig
-from pods_jax.models.decoder import Decoder, Params
+from pods_jax.models.decoder import Decoder, Params, init_params
 from pods_jax.objective.losses import completion_mask, token_losses, token_weights
 from pods_jax.parallel import batch_sharding, param_shardings, replicated
 from pods_jax.rollout.scoring import Scores, group_logprobs
@@ -49,17 +50,24 @@ def init_state(
     model: Decoder, params: Params, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
 ) -> TrainState:
     """A state born sharded: parameters placed by the partition rules, optimizer moments like their parameters."""
+    shardings = _state_shardings(model, optimizer, mesh)
+    params = jax.device_put(params, shardings.params)
+    opt_state = jax.jit(optimizer.init, out_shardings=shardings.opt_state)(params)
+    return TrainState(params, opt_state, jax.device_put(jnp.int32(0), shardings.step))
+
+
+def _state_shardings(model: Decoder, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
+    """A TrainState of shardings."""
     shardings = param_shardings(model.config, mesh)
-    params = jax.device_put(params, shardings)
+    shapes = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
     opt_shardings = optax.tree.map_params(
         optimizer,
         lambda _, s: s,
-        jax.eval_shape(optimizer.init, params),
+        jax.eval_shape(optimizer.init, shapes),
         shardings,
         transform_non_params=lambda _: replicated(mesh),
     )
-    opt_state = jax.jit(optimizer.init, out_shardings=opt_shardings)(params)
-    return TrainState(params, opt_state, jax.device_put(jnp.int32(0), replicated(mesh)))
+    return TrainState(shardings, opt_shardings, replicated(mesh))
 
 
 class Micro(NamedTuple):
@@ -148,7 +156,8 @@ def make_update(
         state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
         return state, metrics, micro.merge(logprobs, m)
 
-    return jax.jit(update, donate_argnums=0, out_shardings=(None, replicated(mesh), batch_sharding(mesh)))
+    state = _state_shardings(model, optimizer, mesh)
+    return jax.jit(update, donate_argnums=0, out_shardings=(state, replicated(mesh), batch_sharding(mesh)))
 
 
 def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, options: dict[str, Any]):

@@ -185,7 +185,8 @@ def _linear(x: Array, w: Array, bias: Array | None = None) -> Array:
 def layer_qkv(c: ModelConfig, w: Params, x: Array, angles: Array) -> tuple[Array, KV]:
     """Normalised, rotated queries [P, n, T, H, h] and keys/values [P, n, T, K, h] of one layer."""
     y = rms_norm(x, w["attn_norm"], c.rms_norm_eps)
-    q, k, v = (_linear(y, w[i], w.get(f"{i}_bias")).reshape(*x.shape[:-1], -1, c.head_dim) for i in "qkv")
+    q, k, v = (_linear(y, w[i], w.get(f"{i}_bias")) for i in "qkv")
+    q, k, v = (a.reshape(*x.shape[:-1], a.shape[-1] // c.head_dim, c.head_dim) for a in (q, k, v))
     if c.qk_norm:
         q, k = rms_norm(q, w["q_norm"], c.rms_norm_eps), rms_norm(k, w["k_norm"], c.rms_norm_eps)
     return rotate(q, angles), KV(rotate(k, angles), v)
@@ -193,7 +194,7 @@ def layer_qkv(c: ModelConfig, w: Params, x: Array, angles: Array) -> tuple[Array
 
 def layer_output(c: ModelConfig, w: Params, x: Array, attended: Array) -> Array:
     """The rest of a layer: the attention's output projection and the gated MLP, both residual."""
-    x = x + _linear(attended.reshape(*x.shape[:-1], -1), w["o"])
+    x = x + _linear(attended.reshape(*x.shape[:-1], w["o"].shape[0]), w["o"])
     y = rms_norm(x, w["mlp_norm"], c.rms_norm_eps)
     return x + _linear(jax.nn.silu(_linear(y, w["gate"])) * _linear(y, w["up"]), w["down"])
 
@@ -240,7 +241,7 @@ class Decoder(nn.Module):
         weights = model_weights(self.config)
         layers = weights.pop("layers")
         self.top = {name: declare(name, w) for name, w in weights.items()}
-        self.layers = self.param("layers", lambda key: _init_layers(key, layers))
+        self.layers = self.param("layers", lambda key: _init_tree(key, layers))
 
     def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"] | None = None) -> Float[Array, "B T V"]:
         """Logits of the next token at every position. positions default to 0, 1, 2, ..."""
@@ -291,12 +292,12 @@ class Decoder(nn.Module):
         return jax.lax.scan(lambda carry, w: (body(carry, w), None), x, self.layers)[0]
 
 
-def _init_layers(key: Array, weights: dict[str, Weight]) -> Params:
-    keys = jax.random.split(key, len(weights))
-    return {name: w.init(k, w.shape) for k, (name, w) in zip(keys, sorted(weights.items()), strict=True)}
+def _init_tree(key: Array, weights: dict[str, Any], dtype: str = "float32") -> Params:
+    declared, tree = jax.tree.flatten(weights, is_leaf=lambda w: isinstance(w, Weight))
+    keys = jax.random.split(key, len(declared))
+    return jax.tree.unflatten(tree, [w.init(k, w.shape, dtype) for w, k in zip(declared, keys, strict=True)])
 
 
 def init_params(model: Decoder, key: Array, dtype: str = "float32") -> Params:
     """Random weights for `model`, as a plain tree of arrays."""
-    params = model.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
-    return jax.tree.map(lambda a: a.astype(dtype), params)
+    return _init_tree(key, model_weights(model.config), dtype)

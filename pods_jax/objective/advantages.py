@@ -26,7 +26,8 @@ def group_advantages(
       mask: which members count (default: all).
     """
     mask = jnp.isfinite(rewards) if mask is None else mask & jnp.isfinite(rewards)
-    values = jnp.where(mask, rewards, 0.0)
+    low = jnp.where(mask, rewards, jnp.inf).min(-1, keepdims=True)
+    values = jnp.where(mask, rewards - low, 0.0)
     count = mask.sum(-1, keepdims=True)
     mean = values.sum(-1, keepdims=True) / jnp.maximum(count, 1)
     varies = jnp.where(mask, rewards, -jnp.inf).max(-1, keepdims=True) > jnp.where(mask, rewards, jnp.inf).min(

@@ -88,7 +88,9 @@ def token_losses(
     stats = {"clip_ratio/low_mean": (ratio < low) & (A < 0), "clip_ratio/high_mean": (ratio > high) & (A > 0)}
     stats["clip_ratio/region_mean"] = stats["clip_ratio/low_mean"] | stats["clip_ratio/high_mean"]
     if beta:
-        stats["kl"] = kl_estimate(logprobs, ref_logprobs, kl_estimator)
+        if ref_logprobs is None:
+            raise ValueError("beta > 0 needs ref_logprobs")
+        stats["kl"] = kl_estimate(jnp.where(mask, logprobs, 0.0), jnp.where(mask, ref_logprobs, 0.0), kl_estimator)
         loss += beta * stats["kl"]
     return loss, stats
 

@@ -14,7 +14,7 @@ AXES = ("data", "fsdp", "tensor")
 def mesh_shape(sizes: Sequence[int], num_devices: int) -> tuple[int, ...]:
     """Axis sizes with a single -1 replaced by what fills `num_devices`."""
     known = math.prod(s for s in sizes if s != -1)
-    shape = tuple(num_devices // known if s == -1 else s for s in sizes)
+    shape = tuple(num_devices // max(known, 1) if s == -1 else s for s in sizes)
     if math.prod(shape) != num_devices:
         raise UserError(f"mesh {dict(zip(AXES, sizes, strict=True))} does not fit {num_devices} device(s)")
     return shape

@@ -37,8 +37,12 @@ def restrict(logits: Float[Array, "R V"], top_k: int, top_p: float) -> Float[Arr
 
 
 def inverse_cdf(logits: Float[Array, "R V"], uniforms: Float[Array, " R"]) -> Int[Array, " R"]:
-    """The token at which the cumulative probability first exceeds the uniform; never one of probability 0."""
+    """The token at which the cumulative probability first exceeds the uniform; never one of probability 0.
+
+    XLA's parallel sum is neither quite monotone nor quite flat over zeros, hence the mask.
+    """
     mass = jnp.exp(logits - logits.max(-1, keepdims=True))
-    cdf = jnp.cumsum(mass, -1)
-    target = jnp.minimum(uniforms * cdf[:, -1], jnp.nextafter(cdf[:, -1], 0.0))
-    return (cdf <= target[:, None]).sum(-1, dtype=jnp.int32)
+    cdf = jnp.where(mass > 0, jnp.cumsum(mass, -1), 0.0)
+    total = cdf.max(-1)
+    target = jnp.minimum(uniforms * total, jnp.nextafter(total, 0.0))
+    return jnp.argmax(cdf > target[:, None], -1).astype(jnp.int32)

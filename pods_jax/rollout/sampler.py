@@ -104,7 +104,7 @@ def _generate(
     uniforms = rollout_uniforms(key, prompt_ids, jnp.arange(n), T)
 
     def draw(hidden, t):
-        """The next token of every row, its log-probability at the sampling temperature."""
+        """Token t of every row, and its log-probability at the sampling temperature."""
         logits = (hidden @ decoder.output_head(params)).astype(jnp.float32) / temperature
         if greedy:
             token = jnp.argmax(logits, -1).astype(jnp.int32)
@@ -113,36 +113,42 @@ def _generate(
         logprob = jnp.take_along_axis(logits, token[:, None], -1)[:, 0] - jax.nn.logsumexp(logits, -1)
         return token.reshape(P, n), logprob.reshape(P, n)
 
+    def emit(state, hidden, cache):
+        """Draws the next token from the hidden state before it; rows that are done stay as they are."""
+        token, logprob = draw(hidden, state.t)
+        token, logprob = jnp.where(state.done, pad_id, token), jnp.where(state.done, 0.0, logprob)
+        tokens = jax.lax.dynamic_update_index_in_dim(state.tokens, token, state.t, 2)
+        logprobs = jax.lax.dynamic_update_index_in_dim(state.logprobs, logprob, state.t, 2)
+        done = state.done | jnp.isin(token, jnp.array(eos_ids, jnp.int32))
+        return _State(state.t + 1, token, tokens, logprobs, state.lengths + ~state.done, done, cache)
+
     def keep_going(state):
         return (state.t < T) & ~state.done.all()
 
     def step(state):
-        """Draw token t from the hidden state before it, then run it through the layers."""
-        token, logprob = draw(state.hidden, state.t)
-        token = jnp.where(state.done, pad_id, token)
-        tokens = jax.lax.dynamic_update_index_in_dim(state.tokens, token, state.t, 2)
-        logprobs = jax.lax.dynamic_update_index_in_dim(state.logprobs, jnp.where(state.done, 0.0, logprob), state.t, 2)
-        lengths = state.lengths + ~state.done
-        done = state.done | jnp.isin(token, jnp.array(eos_ids, jnp.int32))
-        hidden, cache = decode_token(c, params, layers, token, prompt_lengths, prefixes, state.cache, state.t)
-        return _State(state.t + 1, hidden, tokens, logprobs, lengths, done, cache)
+        hidden, cache = decode_token(c, params, layers, state.token, prompt_lengths, prefixes, state.cache, state.t - 1)
+        return emit(state, hidden, cache)
 
     hidden, prefixes = prefill(c, params, layers, prompts, prompt_lengths)
-    cache = [KV(*(jnp.zeros((P, n, T, *a.shape[3:]), a.dtype) for a in prefix.kv)) for prefix in prefixes]
-    empty = jnp.broadcast_to((prompt_lengths == 0)[:, None], (P, n))
+    cache = [KV(*(jnp.zeros((P, n, max(T - 1, 1), *a.shape[3:]), a.dtype) for a in prefix.kv)) for prefix in prefixes]
     state = _State(
-        jnp.int32(0), jnp.repeat(hidden, n, 0), jnp.full((P, n, T), pad_id), jnp.zeros((P, n, T)),
-        jnp.zeros((P, n), jnp.int32), empty, cache,
-    )  # fmt: skip
-    state = jax.lax.while_loop(keep_going, step, state)
+        t=jnp.int32(0),
+        token=jnp.full((P, n), pad_id),
+        tokens=jnp.full((P, n, T), pad_id),
+        logprobs=jnp.zeros((P, n, T)),
+        lengths=jnp.zeros((P, n), jnp.int32),
+        done=jnp.broadcast_to((prompt_lengths == 0)[:, None], (P, n)),
+        cache=cache,
+    )
+    state = jax.lax.while_loop(keep_going, step, emit(state, jnp.repeat(hidden, n, 0), cache))
     return Completions(state.tokens, state.logprobs, state.lengths, ~state.done)
 
 
 class _State(NamedTuple):
-    """The decode loop's carry; `hidden` [P n, D] predicts token t."""
+    """The decode loop's carry: t tokens are drawn; the last of them, `token` [P, n], is not yet through the layers."""
 
     t: Array
-    hidden: Array
+    token: Array
     tokens: Array
     logprobs: Array
     lengths: Array

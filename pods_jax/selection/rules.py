@@ -84,7 +84,7 @@ def percentile(rewards, num_kept, key, valid):
     """The rollouts at the quantiles 0.5/m, 1.5/m, ..., (m - 0.5)/m of the reward (Xu et al. 2025)."""
     order = descending(rewards, key, valid)
     num_valid = jnp.maximum(valid.sum(), num_kept)
-    ranks = ((jnp.arange(num_kept) + 0.5) * num_valid / num_kept).astype(jnp.int32)
+    ranks = (2 * jnp.arange(num_kept) + 1) * num_valid // (2 * num_kept)
     return order[ranks]
 
 

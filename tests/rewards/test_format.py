@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 from pods_jax.errors import UserError
 from pods_jax.rewards import FORMATS
 
-PIECES = st.sampled_from(
-    ["<think>", "</think>", "<answer>", "</answer>", " ", "\n", "a", "1", "####", r"\boxed{", "}"]
-)
+PIECES = st.sampled_from(["<think>", "</think>", "<answer>", "</answer>", " ", "\n", "a", "1", "####", r"\boxed{", "}"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,229 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from pods_jax.config import ObjectiveConfig, OptimizerConfig
+from pods_jax.learner import Batch, init_state, make_optimizer, make_update
+from pods_jax.learner.update import Micro
+from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
+from pods_jax.objective import policy_loss
+from pods_jax.parallel import make_mesh
+from pods_jax.rollout import generate, token_logprobs
+from pods_jax.rollout.buckets import pad_prompts
+
+CONFIG = ModelConfig(
+    vocab_size=7,
+    hidden_size=8,
+    intermediate_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=4,
+)
+MODEL = Decoder(CONFIG)
+PROMPTS = [[1], [2, 3, 4], [5, 6], [3, 3, 3]]
+P, M, T = 4, 4, 5
+TEMPERATURE, LIMIT = 0.8, 16
+GRADIENTS = optax.trace(decay=0.0)  # an optimizer whose state is the last gradient
+PLAIN = {"beta": 0.0}
+OFF_POLICY = {"epsilon": 0.1, "epsilon_high": 0.3, "beta": 0.2, "kl_estimator": "k3"}
+
+
+def params():
+    """Fresh arrays every time: an update takes its state's away."""
+    rng = np.random.default_rng(0)
+
+    def draw(w):
+        return jnp.asarray(rng.normal(0, 0.7, w.shape), jnp.float32)
+
+    return jax.tree.map(draw, model_weights(CONFIG), is_leaf=lambda x: isinstance(x, Weight))
+
+
+@functools.cache
+def batch(off_policy):
+    """Sampled groups with ragged lengths, one rollout left out; if off_policy, with older and reference policies."""
+    sizes = {"num_generations": M, "max_new_tokens": T, "temperature": TEMPERATURE, "eos_ids": (0,)}
+    completions = generate(MODEL, params(), PROMPTS, key=jax.random.key(0), **sizes)
+    rng = np.random.default_rng(1)
+    older, reference = (completions.logprobs + jnp.float32(rng.normal(0, 0.3, (P, M, T))) for _ in range(2))
+    prompts, prompt_lengths = pad_prompts(PROMPTS)
+    return Batch(
+        prompts=jnp.asarray(prompts),
+        prompt_lengths=jnp.asarray(prompt_lengths),
+        completions=completions.tokens,
+        lengths=completions.lengths.at[1, 2].set(0),
+        advantages=jnp.float32(rng.normal(size=(P, M))),
+        behaviour_logprobs=completions.logprobs,
+        old_logprobs=older if off_policy else None,
+        ref_logprobs=reference if off_policy else None,
+    )
+
+
+@functools.cache
+def compiled_update(loss_type, micro_batch_size, off_policy, chunk_size):
+    objective = ObjectiveConfig(loss_type=loss_type, **(OFF_POLICY if off_policy else PLAIN))
+    sizes = {"micro_batch_size": micro_batch_size, "chunk_size": chunk_size, "max_completion_length": LIMIT}
+    return make_update(MODEL, GRADIENTS, objective, temperature=TEMPERATURE, mesh=make_mesh(1, 1, 1), **sizes)
+
+
+def start():
+    return init_state(MODEL, params(), GRADIENTS, make_mesh(1, 1, 1))
+
+
+@functools.cache
+def first_step(*case):
+    """State, metrics and log-probabilities of one update."""
+    return compiled_update(*case)(start(), batch(case[2]))
+
+
+# ---------------------------------------------------------------- the same, on plain rows of prompt and completion
+
+
+@functools.cache
+def row_program():
+    """weights [P M, T] -> gradient of the weighted sum of the batch's log-probabilities, and these [P M, T]."""
+    rows = np.zeros((P, M, 3 + T), np.int32)
+    for p, prompt in enumerate(PROMPTS):
+        rows[p, :, : len(prompt)] = prompt
+        rows[p, :, len(prompt) : len(prompt) + T] = batch(False).completions[p]
+    rows = jnp.asarray(rows.reshape(P * M, -1))
+    lengths = jnp.repeat(batch(False).prompt_lengths, M), batch(False).lengths.ravel()
+    options = {"temperature": TEMPERATURE, "max_completion_length": T}
+
+    def weighted(params, weights):
+        logprobs = token_logprobs(MODEL, params, rows, *lengths, **options)
+        return (logprobs * weights).sum(), logprobs
+
+    return functools.partial(jax.jit(jax.grad(weighted, has_aux=True)), params())
+
+
+@functools.cache
+def row_logprobs():
+    return row_program()(jnp.zeros((P * M, T)))[1]
+
+
+def expected_step(loss_type, off_policy):
+    """Loss and parameter gradient of the whole batch."""
+    b = jax.tree.map(lambda x: x.reshape(P * M, *x.shape[2:]) if x.shape[:2] == (P, M) else x, batch(off_policy))
+    mask = jnp.arange(T) < b.lengths[:, None]
+    options = OFF_POLICY | {"ref_logprobs": b.ref_logprobs} if off_policy else PLAIN
+    options = options | {"loss_type": loss_type, "max_completion_length": LIMIT}
+    loss = jax.value_and_grad(lambda x: policy_loss(x, b.old_logprobs, b.advantages, mask, **options)[0])
+    value, weights = loss(row_logprobs())
+    return value, row_program()(weights)[0]
+
+
+ON_POLICY_CASE = ("grpo", None, False, None)
+OFF_POLICY_CASES = [
+    ("grpo", 8, True, 7),  # micro-batches of two groups
+    ("dapo", 4, True, None),  # of one
+    ("dr_grpo", 2, True, None),  # of half a group
+]
+CASES = [ON_POLICY_CASE, *OFF_POLICY_CASES]
+
+
+@pytest.mark.parametrize(("loss_type", "micro_batch_size", "off_policy", "chunk_size"), CASES)
+def test_loss_and_gradient_equal_those_of_the_whole_batch(loss_type, micro_batch_size, off_policy, chunk_size):
+    state, metrics, _ = first_step(loss_type, micro_batch_size, off_policy, chunk_size)
+    loss, gradient = expected_step(loss_type, off_policy)
+    assert len(np.unique(batch(off_policy).lengths)) > 3
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
+    for (path, g), e in zip(jax.tree.leaves_with_path(state.opt_state.trace), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-6, err_msg=jax.tree_util.keystr(path))
+    norm = np.sqrt(sum(np.square(np.float64(g)).sum() for g in jax.tree.leaves(gradient)))
+    np.testing.assert_allclose(metrics["grad_norm"], norm, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_update_returns_the_logprobs_before_it(case):
+    _, _, logprobs = first_step(*case)
+    counted = np.arange(T) < np.asarray(batch(False).lengths)[..., None]
+    expected = np.asarray(row_logprobs()).reshape(P, M, T)
+    np.testing.assert_allclose(np.asarray(logprobs)[counted], expected[counted], rtol=0, atol=1e-5)
+
+
+def test_metrics_are_means_over_the_tokens_that_count():
+    _, metrics, _ = first_step(*OFF_POLICY_CASES[1])
+    b, mask = batch(True), np.arange(T) < np.asarray(batch(True).lengths)[..., None]
+    log_ratio = np.float64(row_logprobs()).reshape(P, M, T) - np.asarray(b.old_logprobs)
+    high = (log_ratio > np.log(1.3)) & (np.asarray(b.advantages)[..., None] > 0)
+    d = np.asarray(b.ref_logprobs) - np.float64(row_logprobs()).reshape(P, M, T)
+    np.testing.assert_allclose(metrics["clip_ratio/high_mean"], high[mask].mean(), rtol=1e-5)
+    np.testing.assert_allclose(metrics["kl"], (np.exp(d) - d - 1)[mask].mean(), rtol=1e-4)
+    assert 0 < metrics["entropy"] < np.log(CONFIG.vocab_size)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_sampler_agrees_with_the_learner(case):
+    _, metrics, _ = first_step(*case)
+    assert metrics["sampler_mismatch/mean"] <= metrics["sampler_mismatch/max"] < 1e-5
+
+
+def test_on_policy_nothing_is_clipped():
+    assert first_step(*ON_POLICY_CASE)[1]["clip_ratio/region_mean"] == 0
+
+
+# ---------------------------------------------------------------- the state
+
+
+def test_the_state_is_donated_and_the_step_counted():
+    update, first = compiled_update(*ON_POLICY_CASE), start()
+    second, _, _ = update(first, batch(False))
+    assert all(x.is_deleted() for x in jax.tree.leaves(first))
+    assert second.step == 1
+    assert update(second, batch(False))[0].step == 2
+
+
+def test_parameters_move_by_the_optimizers_updates():
+    """The optimizer of these tests hands out the gradient itself."""
+    state, _, _ = first_step(*ON_POLICY_CASE)
+    expected = jax.tree.map(jnp.add, params(), state.opt_state.trace)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), state.params, expected)
+
+
+def test_a_batch_without_tokens_changes_nothing():
+    empty = batch(False)._replace(lengths=jnp.zeros_like(batch(False).lengths))
+    state, metrics, _ = compiled_update(*ON_POLICY_CASE)(start(), empty)
+    assert metrics["loss"] == 0
+    assert metrics["grad_norm"] == 0
+    jax.tree.map(np.testing.assert_array_equal, state.params, params())
+
+
+def describe(tree):
+    return jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_state_keeps_its_types_and_shapes(dtype):
+    """With the real optimizer, and gradients accumulated over micro-batches."""
+    optimizer, mesh = make_optimizer(OptimizerConfig(), num_steps=10), make_mesh(1, 1, 1)
+    sizes = {"micro_batch_size": 2, "chunk_size": None, "max_completion_length": LIMIT}
+    update = make_update(MODEL, optimizer, ObjectiveConfig(), temperature=TEMPERATURE, mesh=mesh, **sizes)
+    state = init_state(MODEL, jax.tree.map(lambda x: x.astype(dtype), params()), optimizer, mesh)
+    after, metrics, logprobs = jax.eval_shape(update, state, batch(False))
+    assert describe(after) == describe(state)
+    assert {x.shape for x in jax.tree.leaves(metrics)} == {()}
+    assert describe(logprobs) == ((P, M, T), "float32")
+
+
+# ---------------------------------------------------------------- micro-batches
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("per_device", [1, 2, 4, 8, None])
+def test_micro_batches_hold_every_rollout_once_beside_its_prompt(per_device, devices):
+    """Eight groups, a rollout known by its number: group x m + index. Devices hold consecutive groups."""
+    num_groups, size = 8, 8 * M if per_device is None else per_device * devices
+    ids = jnp.arange(num_groups * M).reshape(num_groups, M)
+    micro = Micro.plan(num_groups, M, per_device and size, devices)
+    rollouts, prompts = micro.split(ids), micro.split_prompts(jnp.arange(num_groups), M)
+    assert rollouts[0].size == size
+    assert sorted(rollouts.ravel().tolist()) == list(range(num_groups * M))
+    np.testing.assert_array_equal(rollouts // M, np.broadcast_to(prompts[..., None], rollouts.shape))
+    np.testing.assert_array_equal(micro.merge(rollouts, M), ids)
+    owners = np.asarray(rollouts).reshape(len(rollouts), devices, -1) // (num_groups * M // devices)
+    assert (owners == np.arange(devices)[:, None]).all()  # a device's share of a micro-batch is its own

@@ -1,0 +1,228 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pods_jax.errors import UserError
+from pods_jax.objective import LOSSES, policy_loss
+from pods_jax.objective.losses import completion_mask
+
+RNG = np.random.default_rng(0)
+R, T = 4, 5
+LENGTHS = np.array([5, 2, 0, 3])
+MASK = np.arange(T) < LENGTHS[:, None]
+LOGPROBS, OLD, REF = (np.float32(RNG.normal(-2, 0.5, (R, T))) for _ in range(3))
+ADVANTAGES = np.float32([1.5, -0.7, 2.0, -1.2])
+LIMIT = 8  # max_completion_length, more than T
+
+
+def loss_of(logprobs=LOGPROBS, old=OLD, mask=MASK, advantages=ADVANTAGES, ref=REF, **options):
+    options = {"max_completion_length": LIMIT} | options
+    old, ref = (None if x is None else jnp.asarray(x) for x in (old, ref))
+    return policy_loss(
+        jnp.asarray(logprobs), old, jnp.asarray(advantages), jnp.asarray(mask), ref_logprobs=ref, **options
+    )
+
+
+def gradient(logprobs=LOGPROBS, **options):
+    return np.asarray(jax.grad(lambda x: loss_of(x, **options)[0])(jnp.asarray(logprobs)))
+
+
+# ---------------------------------------------------------------- the formulas, as plain loops
+
+
+def clipped_surrogate(ratio, advantage, epsilon=0.2, epsilon_high=None, delta=None):
+    high = 1 + (epsilon if epsilon_high is None else epsilon_high)
+    clipped = min(max(ratio, 1 - epsilon), high)
+    unclipped = ratio if delta is None else min(ratio, delta)
+    return -min(unclipped * advantage, clipped * advantage)
+
+
+def kl(log_ratio, estimator):
+    """log_ratio = log reference - log policy."""
+    return {"k1": -log_ratio, "k2": log_ratio**2 / 2, "k3": math.exp(log_ratio) - log_ratio - 1}[estimator]
+
+
+def sequence_ratio(r):
+    """GSPO (Zheng et al. 2025, eq. 7): the geometric mean of the sequence's token ratios."""
+    return math.exp(sum(float(LOGPROBS[r, t]) - float(OLD[r, t]) for t in range(LENGTHS[r])) / LENGTHS[r])
+
+
+def token_loss(r, t, beta=0.0, kl_estimator="k3", importance_sampling_level="token", **clip):
+    ratio = math.exp(float(LOGPROBS[r, t]) - float(OLD[r, t]))
+    if importance_sampling_level == "sequence":
+        ratio = sequence_ratio(r)
+    penalty = beta * kl(float(REF[r, t]) - float(LOGPROBS[r, t]), kl_estimator)
+    return clipped_surrogate(ratio, float(ADVANTAGES[r]), **clip) + penalty
+
+
+def expected_loss(loss_type="grpo", **options):
+    """Sequence 2 has no tokens: it leaves every count."""
+    sums = [sum(token_loss(r, t, **options) for t in range(LENGTHS[r])) for r in (0, 1, 3)]
+    lengths = LENGTHS[[0, 1, 3]]
+    return {
+        "grpo": sum(s / n for s, n in zip(sums, lengths, strict=True)) / 3,
+        "dapo": sum(sums) / lengths.sum(),
+        "bnpo": sum(sums) / lengths.sum(),
+        "dr_grpo": sum(sums) / LIMIT / 3,
+    }[loss_type]
+
+
+OPTIONS = [
+    {},
+    {"epsilon": 0.05},
+    {"epsilon": 0.1, "epsilon_high": 0.4},
+    {"epsilon": 0.1, "delta": 1.05},
+    {"beta": 0.3, "kl_estimator": "k1"},
+    {"beta": 0.3, "kl_estimator": "k2"},
+    {"beta": 0.3, "kl_estimator": "k3"},
+    {"importance_sampling_level": "sequence", "epsilon": 3e-2, "epsilon_high": 4e-2},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("loss_type", sorted(LOSSES))
+def test_losses_equal_plain_loops(loss_type, options):
+    loss, _ = loss_of(loss_type=loss_type, **options)
+    np.testing.assert_allclose(loss, expected_loss(loss_type, **options), rtol=1e-5)
+
+
+def test_the_default_is_grpo_without_kl():
+    np.testing.assert_allclose(loss_of()[0], expected_loss("grpo", epsilon=0.2, beta=0.0), rtol=1e-6)
+
+
+def test_metrics_are_means_over_the_tokens_that_count():
+    ratios = np.exp(np.float64(LOGPROBS) - OLD)
+    low = MASK & (ratios < 0.9) & (ADVANTAGES < 0)[:, None]
+    high = MASK & (ratios > 1.3) & (ADVANTAGES > 0)[:, None]
+    kls = [kl(float(REF[r, t]) - float(LOGPROBS[r, t]), "k3") for r, t in zip(*np.nonzero(MASK), strict=True)]
+    _, metrics = loss_of(epsilon=0.1, epsilon_high=0.3, beta=0.1)
+    assert low.any()
+    assert high.any()
+    np.testing.assert_allclose(metrics["clip_ratio/low_mean"], low.sum() / 10, rtol=1e-6)
+    np.testing.assert_allclose(metrics["clip_ratio/high_mean"], high.sum() / 10, rtol=1e-6)
+    np.testing.assert_allclose(metrics["clip_ratio/region_mean"], (low | high).sum() / 10, rtol=1e-6)
+    np.testing.assert_allclose(metrics["kl"], np.mean(kls), rtol=1e-5)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def test_without_old_logprobs_every_ratio_is_one():
+    """The loss is minus the mean advantage, nothing is clipped, and the gradient is REINFORCE's."""
+    loss, metrics = loss_of(old=None, epsilon=1e-6)
+    np.testing.assert_allclose(loss, -ADVANTAGES[[0, 1, 3]].mean(), rtol=1e-6)
+    assert metrics["clip_ratio/region_mean"] == 0
+    expected = np.where(MASK, -ADVANTAGES[:, None] / np.maximum(LENGTHS, 1)[:, None] / 3, 0)
+    np.testing.assert_allclose(gradient(old=None), expected, rtol=1e-6)
+
+
+def test_the_on_policy_gradient_is_that_of_the_expected_reward():
+    """A policy softmax(θ) over three one-token answers, every answer sampled exactly as often as it is probable.
+
+    d E[r] / d θ_i = p_i (r_i - E[r]), from the definition of the expectation.
+    """
+    counts, rewards = np.array([2, 3, 5]), np.array([1.0, -0.5, 2.0])
+    answers = np.repeat(np.arange(3), counts)
+    p = counts / 10
+
+    def loss(theta):
+        logprobs = jax.nn.log_softmax(theta)[answers][:, None]
+        return policy_loss(logprobs, None, jnp.asarray(rewards[answers], jnp.float32), jnp.ones((10, 1), bool))[0]
+
+    theta_gradient = jax.grad(loss)(jnp.log(jnp.asarray(p, jnp.float32)))
+    np.testing.assert_allclose(theta_gradient, -p * (rewards - p @ rewards), rtol=1e-5, atol=1e-7)
+
+
+def test_k2_has_the_gradient_of_the_exact_kl_and_k1_has_none():
+    """On samples that follow the policy softmax(θ) exactly, with advantage 0: only the KL acts."""
+    counts, reference = np.array([2, 3, 5]), np.log([0.5, 0.3, 0.2])
+    answers = np.repeat(np.arange(3), counts)
+    theta = jnp.log(jnp.asarray(counts / 10, jnp.float32))
+
+    def loss(theta, estimator):
+        logprobs, zeros = jax.nn.log_softmax(theta)[answers][:, None], jnp.zeros(10)
+        ref = jnp.asarray(reference[answers][:, None], jnp.float32)
+        options = {"beta": 1.0, "ref_logprobs": ref, "kl_estimator": estimator}
+        return policy_loss(logprobs, None, zeros, jnp.ones((10, 1), bool), **options)[0]
+
+    exact = jax.grad(lambda x: (jax.nn.softmax(x) * (jax.nn.log_softmax(x) - reference)).sum())(theta)
+    np.testing.assert_allclose(jax.grad(loss)(theta, "k2"), exact, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(jax.grad(loss)(theta, "k1"), 0, atol=1e-6)
+
+
+def test_clipped_tokens_have_no_gradient():
+    ratios = np.exp(np.float64(LOGPROBS) - OLD)
+    A = ADVANTAGES[:, None]
+    clipped = MASK & np.where(A > 0, ratios > 1.2, ratios < 0.8)
+    assert clipped.any()
+    np.testing.assert_array_equal(gradient() != 0, MASK & ~clipped)
+
+
+@pytest.mark.parametrize("options", [{}, {"importance_sampling_level": "sequence"}, {"old": None}], ids=str)
+@pytest.mark.parametrize("garbage", [1e4, -1e4, np.inf, -np.inf])
+def test_masked_tokens_do_not_matter_whatever_they_hold(garbage, options):
+    """The same loss, a gradient of exactly 0 at them and the same elsewhere; with a KL too."""
+    options = {"beta": 0.1} | options
+    dirty = np.where(MASK, LOGPROBS, np.float32(garbage))
+    np.testing.assert_array_equal(loss_of(dirty, **options)[0], loss_of(**options)[0])
+    np.testing.assert_array_equal(gradient(dirty, **options), gradient(**options))
+    assert not gradient(**options)[~MASK].any()
+
+
+@pytest.mark.parametrize("garbage", [np.nan, -np.inf])
+def test_masked_tokens_do_not_matter_when_the_reference_is_garbage_too(garbage):
+    dirty, ref = (np.where(MASK, x, np.float32(garbage)) for x in (LOGPROBS, REF))
+    np.testing.assert_array_equal(gradient(dirty, beta=0.1, ref=ref), gradient(beta=0.1))
+
+
+@pytest.mark.parametrize("loss_type", sorted(LOSSES))
+def test_right_padding_does_not_matter(loss_type):
+    wide = [np.pad(x, ((0, 0), (0, 3))) for x in (LOGPROBS, OLD, MASK, REF)]
+    options = {"loss_type": loss_type, "beta": 0.1}
+    loss, _ = loss_of(wide[0], wide[1], wide[2], ref=wide[3], **options)
+    np.testing.assert_allclose(loss, loss_of(**options)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss_type", sorted(LOSSES))
+def test_a_batch_without_tokens_has_loss_zero_and_finite_gradients(loss_type):
+    options = {"mask": np.zeros_like(MASK), "loss_type": loss_type, "beta": 0.1}
+    loss, metrics = loss_of(**options)
+    assert loss == 0
+    assert all(value == 0 for value in metrics.values())
+    assert not gradient(**options).any()
+
+
+@pytest.mark.parametrize("log_ratio", [200.0, -200.0])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_extreme_log_ratios_stay_finite(log_ratio, estimator):
+    options = {"ref": LOGPROBS + np.float32(log_ratio), "beta": 1.0, "kl_estimator": estimator}
+    assert np.isfinite(loss_of(old=LOGPROBS - np.float32(log_ratio), **options)[0])
+    assert np.isfinite(gradient(old=LOGPROBS - np.float32(log_ratio), **options)).all()
+    assert np.isfinite(gradient(LOGPROBS + np.float32(2 * log_ratio), old=LOGPROBS, **options)).all()
+
+
+# ---------------------------------------------------------------- masks and errors
+
+
+def test_completion_masks_come_from_lengths():
+    mask = completion_mask(jnp.array([[0, 2], [3, 1]]), 3)
+    assert mask.astype(int).tolist() == [[[0, 0, 0], [1, 1, 0]], [[1, 1, 1], [1, 0, 0]]]
+
+
+def test_errors():
+    with pytest.raises(UserError, match="unknown loss_type 'grop': did you mean 'grpo'"):
+        loss_of(loss_type="grop")
+    with pytest.raises(ValueError, match="divides by max_completion_length"):
+        loss_of(loss_type="dr_grpo", max_completion_length=None)
+    with pytest.raises(ValueError, match="importance_sampling_level must be"):
+        loss_of(importance_sampling_level="word")
+    with pytest.raises(ValueError, match="kl_estimator must be one of k1, k2, k3, got 'k4'"):
+        loss_of(beta=0.1, kl_estimator="k4")
+
+
+def test_a_kl_needs_a_reference():
+    with pytest.raises(ValueError, match="ref_logprobs"):
+        loss_of(ref=None, beta=0.1)

@@ -1,0 +1,240 @@
+"""Meshes and partition rules; run as a script, the child of the multi-device test (eight simulated CPU devices)."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as Spec
+
+from pods_jax.config import ObjectiveConfig, OptimizerConfig
+from pods_jax.errors import UserError
+from pods_jax.learner import Batch, init_state, make_optimizer, make_update
+from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
+from pods_jax.parallel import batch_sharding, make_mesh, param_shardings
+from pods_jax.parallel.mesh import AXES, mesh_shape
+from pods_jax.rollout import generate
+from pods_jax.rollout.buckets import pad_prompts
+
+CONFIG = ModelConfig(
+    vocab_size=7,  # no mesh axis divides it
+    hidden_size=8,
+    intermediate_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=4,
+    attention_bias=True,
+    qk_norm=True,
+)
+MODEL = Decoder(CONFIG)
+MESHES = [(8, 1, 1), (2, 2, 2)]
+
+
+# ---------------------------------------------------------------- shapes and rules
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_devices", "expected"),
+    [
+        ((-1, 1, 1), 8, (8, 1, 1)),
+        ((2, -1, 2), 8, (2, 2, 2)),
+        ((1, 4, -1), 4, (1, 4, 1)),
+        ((2, 2, 2), 8, (2, 2, 2)),
+    ],
+)
+def test_minus_one_fills_the_mesh(sizes, num_devices, expected):
+    assert mesh_shape(sizes, num_devices) == expected
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 1), (-1, 3, 1), (16, 1, 1), (-1, -1, 1), (1, 1, 1)])
+def test_a_mesh_that_does_not_fit_is_a_user_error(sizes):
+    with pytest.raises(UserError, match=r"mesh \{'data': .*\} does not fit 8 device\(s\)"):
+        mesh_shape(sizes, 8)
+
+
+def test_a_mesh_of_size_zero_is_a_user_error():
+    with pytest.raises(UserError, match="does not fit"):
+        mesh_shape((0, -1, 1), 8)
+
+
+def test_a_mesh_axis_lets_the_compiler_propagate_shardings():
+    mesh = make_mesh()
+    assert mesh.axis_names == ("data", "fsdp", "tensor")
+    assert set(mesh.axis_types) == {AxisType.Auto}
+
+
+def test_every_parameter_has_a_sharding():
+    shardings = param_shardings(CONFIG, make_mesh())
+    expected = {
+        "embed": Spec("tensor", "fsdp"),
+        "final_norm": Spec(None),
+        "layers": {
+            "attn_norm": Spec(None, None),
+            "q": Spec(None, "fsdp", "tensor"),
+            "k": Spec(None, "fsdp", "tensor"),
+            "v": Spec(None, "fsdp", "tensor"),
+            "q_bias": Spec(None, "tensor"),
+            "k_bias": Spec(None, "tensor"),
+            "v_bias": Spec(None, "tensor"),
+            "q_norm": Spec(None, None),
+            "k_norm": Spec(None, None),
+            "o": Spec(None, "tensor", "fsdp"),
+            "mlp_norm": Spec(None, None),
+            "gate": Spec(None, "fsdp", "tensor"),
+            "up": Spec(None, "fsdp", "tensor"),
+            "down": Spec(None, "tensor", "fsdp"),
+        },
+        "lm_head": Spec("fsdp", "tensor"),
+    }
+    assert jax.tree.map(lambda s: s.spec, shardings) == expected
+
+
+# ---------------------------------------------------------------- eight devices equal one
+
+
+@pytest.fixture(scope="module")
+def report():
+    """What the child measured on each mesh against one device."""
+    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    child = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
+    assert child.returncode == 0, child.stderr
+    return json.loads(child.stdout)
+
+
+@pytest.fixture(params=MESHES, ids=str)
+def on_mesh(report, request):
+    return report[str(request.param)]
+
+
+def test_completions_do_not_depend_on_the_mesh(on_mesh):
+    assert on_mesh["tokens_equal"]
+    assert on_mesh["difference"]["sampled logprobs"] < 1e-5
+
+
+def test_an_update_does_not_depend_on_the_mesh(on_mesh):
+    """Whole-batch on one device against micro-batches on eight: parameters, moments, metrics, log-probabilities."""
+    differences = on_mesh["difference"]
+    assert {"logprobs", "params", "opt_state", "loss", "grad_norm"} <= set(differences)
+    assert all(x < 1e-5 for x in differences.values()), differences
+
+
+def test_each_device_holds_its_part_of_a_weight(report):
+    """On (2, 2, 2), [8, 16] is cut along both axes; a vocabulary of 7 is not divided by 2, so it stays whole."""
+    parts = report["(2, 2, 2)"]["parts"]
+    assert parts["layers"]["q"] == [1, 4, 8]
+    assert parts["layers"]["o"] == [1, 8, 4]
+    assert parts["embed"] == [7, 4]
+    assert parts["final_norm"] == [8]
+    assert report["(8, 1, 1)"]["parts"]["layers"]["q"] == [1, 8, 16]
+
+
+def test_optimizer_moments_are_sharded_like_their_parameters(on_mesh):
+    assert on_mesh["moments_like_params"]
+
+
+def test_data_parallel_micro_batches_exchange_nothing_but_gradients(report):
+    """Any other collective means that devices wait for, or repeat, each other's rollouts."""
+    assert report["(8, 1, 1)"]["collectives"] == ["all-reduce"]
+
+
+@pytest.mark.parametrize("mesh", MESHES[:2], ids=str)
+def test_an_update_keeps_the_states_shardings(report, mesh):
+    """Else the next step compiles again, and donated buffers do not fit."""
+    assert report[str(mesh)]["moved"] == []
+
+
+# ---------------------------------------------------------------- the child
+
+
+def on_devices(shape, micro_batch_size):
+    """Samples, then updates: completions, new state, metrics, log-probabilities, and facts about placement."""
+    devices = jax.devices()[: int(np.prod(shape))]
+    mesh = jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda w: jnp.asarray(rng.normal(0, 0.7, w.shape), jnp.float32),
+        model_weights(CONFIG),
+        is_leaf=lambda x: isinstance(x, Weight),
+    )
+    optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1, adam_epsilon=0.1), num_steps=4)
+    state = init_state(MODEL, params, optimizer, mesh)
+
+    prompts = [[1 + p % 6] * (1 + p % 3) for p in range(8)]
+    sizes = {"num_generations": 4, "max_new_tokens": 5, "eos_ids": (0,), "sharding": batch_sharding(mesh)}
+    completions = generate(MODEL, state.params, prompts, key=jax.random.key(0), **sizes)
+
+    batch = Batch(
+        *map(jnp.asarray, pad_prompts(prompts)),
+        completions=completions.tokens,
+        lengths=completions.lengths,
+        advantages=jnp.float32(rng.normal(size=(8, 4))),
+        behaviour_logprobs=completions.logprobs,
+    )
+    sizes = {"micro_batch_size": micro_batch_size, "chunk_size": None, "max_completion_length": 5}
+    update = make_update(MODEL, optimizer, ObjectiveConfig(), temperature=1.0, mesh=mesh, **sizes)
+    batch = jax.device_put(batch, batch_sharding(mesh))
+    program = update.lower(state, batch).compile()
+    before = jax.tree.map(lambda x: x.sharding, state)
+    parts = jax.tree.map(lambda x: x.addressable_shards[0].data.shape, state.params)
+    after, metrics, logprobs = program(state, batch)
+    placement = {
+        "parts": parts,
+        "moments_like_params": moments_like_params(before),
+        "moved": moved(before, after),
+        "collectives": collectives(program.as_text()),
+    }
+    return jax.device_get((completions, after, metrics, logprobs)), placement
+
+
+def moments_like_params(shardings):
+    adam = next(s for s in jax.tree.leaves(shardings.opt_state, is_leaf=is_adam) if is_adam(s))
+    return adam.mu == adam.nu == shardings.params
+
+
+def is_adam(state):
+    return hasattr(state, "mu")
+
+
+def moved(shardings, state):
+    """The leaves that no longer have their sharding."""
+    stays = jax.tree.map(lambda s, x: x.sharding.is_equivalent_to(s, x.ndim), shardings, state)
+    return [jax.tree_util.keystr(path) for path, same in jax.tree.leaves_with_path(stays) if not same]
+
+
+def collectives(program_text):
+    names = r"(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\("
+    return sorted(set(re.findall(names, program_text)))
+
+
+def largest_difference(a, b):
+    return max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max()), a, b)))
+
+
+def main():
+    (completions, state, metrics, logprobs), _ = on_devices((1, 1, 1), None)
+    report = {}
+    for shape in MESHES:
+        (completions_8, state_8, metrics_8, logprobs_8), placement = on_devices(shape, 16)
+        pairs = {
+            "sampled logprobs": (completions.logprobs, completions_8.logprobs),
+            "logprobs": (logprobs, logprobs_8),
+            "params": (state.params, state_8.params),
+            "opt_state": (state.opt_state, state_8.opt_state),
+        } | {name: (metrics[name], metrics_8[name]) for name in metrics}
+        report[str(shape)] = placement | {
+            "tokens_equal": bool((completions.tokens == completions_8.tokens).all()),
+            "difference": {name: largest_difference(*pair) for name, pair in pairs.items()},
+        }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pods_jax.rollout.buckets import bucket, pad_prompts
+
+PROMPTS = st.lists(st.lists(st.integers(0, 99), max_size=40), min_size=1, max_size=20)
+
+
+def test_the_first_buckets():
+    assert sorted({bucket(size) for size in range(1, 50)}) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+
+
+@given(st.integers(1, 1 << 20))
+def test_a_bucket_holds_its_size_and_wastes_less_than_half_of_it(size):
+    assert size <= bucket(size) < max(1.5 * size, size + 1)
+    assert bucket(bucket(size)) == bucket(size)
+    assert bucket(size) <= bucket(size + 1)
+
+
+@given(PROMPTS, st.integers(0, 99), st.integers(1, 8))
+def test_padding_keeps_every_prompt(prompts, pad_id, multiple):
+    tokens, lengths = pad_prompts(prompts, pad_id, multiple)
+    assert lengths[: len(prompts)].tolist() == [len(p) for p in prompts]
+    assert not lengths[len(prompts) :].any()
+    for row, length, prompt in zip(tokens, lengths, prompts, strict=False):
+        assert row[:length].tolist() == prompt
+    padding = np.arange(tokens.shape[1]) >= lengths[:, None]
+    assert (tokens[padding] == pad_id).all()
+
+
+@given(PROMPTS, st.integers(1, 8))
+def test_padded_sizes_are_buckets_and_rows_a_multiple(prompts, multiple):
+    tokens, _ = pad_prompts(prompts, multiple=multiple)
+    rows, width = tokens.shape
+    assert width == bucket(max(map(len, prompts)))
+    assert rows % multiple == 0
+    assert bucket(len(prompts)) <= rows < bucket(len(prompts)) + multiple

@@ -1,0 +1,115 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from pods_jax.rollout.draw import inverse_cdf, restrict, rollout_uniforms
+
+V = 12
+LOGIT = st.integers(-3000, 3000).map(lambda i: np.float32(i / 100))
+LARGEST = float(np.nextafter(np.float32(1), np.float32(0)))  # the largest uniform below 1
+_inverse_cdf = jax.jit(inverse_cdf)
+_restrict = jax.jit(restrict, static_argnames=("top_k", "top_p"))
+
+
+def softmax(logits):
+    mass = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
+    return mass / mass.sum(-1, keepdims=True)
+
+
+# ---------------------------------------------------------------- the draw
+
+
+@settings(deadline=None)
+@given(
+    arrays(np.float32, (4, V), elements=LOGIT),
+    arrays(bool, (4, V)),
+    arrays(np.float32, 4, elements=st.one_of(st.sampled_from([0.0, LARGEST]), st.floats(0, LARGEST, width=32))),
+)
+def test_a_draw_is_a_token_of_positive_probability(logits, excluded, uniforms):
+    excluded[:, 5] &= ~excluded.all(-1)  # one token at least stays
+    logits[excluded] = -np.inf
+    tokens = np.asarray(_inverse_cdf(logits, uniforms))
+    assert ((tokens >= 0) & (tokens < V)).all()
+    assert np.isfinite(logits[np.arange(4), tokens]).all()
+
+
+def test_a_draw_from_a_large_vocabulary_is_never_an_excluded_token():
+    """Every uniform that the generator can give (a multiple of 2**-23) next to a step of the cumulative mass."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, 1000).astype(np.float32)
+    logits[rng.random(1000) < 0.5] = -np.inf
+    steps = np.floor(np.cumsum(softmax(logits)) * 2**23)[:, None] + np.arange(-2, 3)
+    uniforms = np.unique(steps[(steps >= 0) & (steps < 2**23)]).astype(np.float32) / 2**23
+    tokens = np.asarray(_inverse_cdf(np.tile(logits, (len(uniforms), 1)), uniforms))
+    assert np.isfinite(logits[tokens]).all()
+
+
+def test_evenly_spread_uniforms_give_every_token_its_share():
+    logits = np.random.default_rng(0).normal(0, 2, V).astype(np.float32)
+    uniforms = ((np.arange(4096) + 0.5) / 4096).astype(np.float32)
+    counts = np.bincount(_inverse_cdf(np.tile(logits, (4096, 1)), uniforms), minlength=V)
+    np.testing.assert_allclose(counts, 4096 * softmax(logits), atol=1.01)
+
+
+# ---------------------------------------------------------------- top-k and top-p
+
+
+def top_k_top_p(logits, top_k, top_p):
+    """transformers' TopKLogitsWarper, then its TopPLogitsWarper, on one row, in float64."""
+    logits = logits.astype(np.float64)
+    if top_k:
+        logits = np.where(logits < np.sort(logits)[-min(top_k, V)], -np.inf, logits)
+    ascending = np.argsort(logits)
+    dropped = np.cumsum(softmax(logits)[ascending]) <= 1 - top_p
+    dropped[-1] = False
+    logits[ascending[dropped]] = -np.inf
+    return logits
+
+
+@pytest.mark.parametrize("top_k", [0, 1, 5, 100])
+@pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.9, 1.0])
+def test_top_k_then_top_p_equals_transformers(top_k, top_p):
+    logits = np.random.default_rng(0).normal(0, 2, (64, V)).astype(np.float32)
+    expected = np.stack([top_k_top_p(row, top_k, top_p) for row in logits])
+    np.testing.assert_array_equal(_restrict(logits, top_k=top_k, top_p=top_p), expected.astype(np.float32))
+
+
+def test_tokens_that_tie_with_the_last_one_kept_are_kept():
+    tied = jnp.array([[2.0, 1.0, 1.0, 0.0]])
+    assert jnp.isfinite(restrict(tied, 2, 1.0)).tolist() == [[True, True, True, False]]
+    assert jnp.isfinite(restrict(jnp.zeros((1, 4)), 0, 0.4)).all()
+
+
+@settings(deadline=None)
+@given(arrays(np.float32, (2, V), elements=LOGIT))
+def test_the_nucleus_is_the_smallest_set_that_reaches_top_p(logits):
+    kept = np.isfinite(_restrict(logits, top_k=0, top_p=0.7))
+    for row, keep in zip(logits, kept, strict=True):
+        probabilities = softmax(row)
+        assert keep[row == row.max()].all()
+        assert probabilities[keep].sum() >= 0.7 - 1e-5
+        last = row[keep].min()
+        assert probabilities[row > last].sum() < 0.7 + 1e-5  # without its least probable members it falls short
+        assert not keep[row < last].any()
+
+
+# ---------------------------------------------------------------- uniforms
+
+KEY = jax.random.key(7)
+
+
+def test_a_uniform_depends_on_prompt_sample_and_token_alone():
+    whole = rollout_uniforms(KEY, jnp.array([3, 8]), jnp.arange(4), 6)
+    part = rollout_uniforms(KEY, jnp.array([8]), jnp.array([2]), 3)
+    np.testing.assert_array_equal(part[0, 0], whole[1, 2, :3])
+
+
+def test_uniforms_of_different_rollouts_differ():
+    whole = np.asarray(rollout_uniforms(KEY, jnp.arange(5), jnp.arange(5), 8))
+    assert len(np.unique(whole)) == whole.size
+    assert 0 <= whole.min() <= whole.max() < 1
+    assert not np.array_equal(whole, rollout_uniforms(jax.random.key(8), jnp.arange(5), jnp.arange(5), 8))
