@@ -26,6 +26,8 @@ LAYER_NAMES = {
     "q_bias": "self_attn.q_proj.bias",
     "k_bias": "self_attn.k_proj.bias",
     "v_bias": "self_attn.v_proj.bias",
+    "q_norm": "self_attn.q_norm.weight",
+    "k_norm": "self_attn.k_norm.weight",
     "o": "self_attn.o_proj.weight",
     "mlp_norm": "post_attention_layernorm.weight",
     "gate": "mlp.gate_proj.weight",
@@ -45,11 +47,13 @@ class Family:
       architecture: the class that transformers loads it with.
       traits: the fields of ModelConfig that the model type fixes.
       only: config.json fields, each with the one value that the decoder computes; absent or null means the same.
+      defaults: what transformers takes for absent fields, where it is not what `read_config` takes.
     """
 
     architecture: str
     traits: Mapping[str, bool]
     only: Mapping[str, Any]
+    defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 FAMILIES = {
@@ -62,6 +66,13 @@ FAMILIES = {
         architecture="Qwen2ForCausalLM",
         traits={"attention_bias": True, "qk_norm": False},
         only={"use_sliding_window": False},
+        defaults={"num_key_value_heads": 32},
+    ),
+    "qwen3": Family(
+        architecture="Qwen3ForCausalLM",
+        traits={"attention_bias": False, "qk_norm": True},
+        only={"attention_bias": False, "use_sliding_window": False},
+        defaults={"num_key_value_heads": 32, "head_dim": 128},
     ),
 }
 ONLY = {"hidden_act": "silu", "attention_dropout": 0, "partial_rotary_factor": 1, "quantization_config": None}
@@ -84,6 +95,7 @@ def read_config(path: Path) -> ModelConfig:
     raw = {key: value for key, value in read_json(path).items() if value is not None}
     family = _family(raw, path)
     _check_only(raw, ONLY | family.only, path)
+    raw = {**family.defaults, **raw}
     if set(raw.get("layer_types", [])) - {"full_attention"}:
         raise UserError(f"{path}: layer_types other than 'full_attention' are not supported")
     sizes = {name: _field(raw, name, path) for name in (*SIZES, "max_position_embeddings")}

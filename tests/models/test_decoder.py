@@ -127,6 +127,16 @@ def test_positions_may_be_given():
     np.testing.assert_allclose(logits, expected, rtol=2e-4, atol=2e-4)
 
 
+def test_logits_ignore_right_padding_and_the_other_rows():
+    config = VARIANTS["everything"]
+    apply, params = jax.jit(Decoder(config).apply), random_params(config)
+    batch = jnp.asarray(np.tile(TOKENS, (2, 2)))
+    for row, length in enumerate([1, 7, 5, 14]):
+        alone = apply({"params": params}, batch[row : row + 1, :length])
+        together = apply({"params": params}, batch.at[row, length:].set(0))
+        np.testing.assert_allclose(together[row, :length], alone[0], rtol=1e-5, atol=1e-5)
+
+
 def test_a_logit_depends_on_its_own_and_earlier_tokens_alone():
     """d logits[t] / d embedding of token u is 0 for u > t and not 0 for u <= t."""
     params = random_params(PLAIN)  # untied: the embedding enters as input alone

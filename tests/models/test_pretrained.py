@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pods_jax.errors import UserError
+from pods_jax.models import hf
 from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, model_weights
 from pods_jax.models.pretrained import load_pretrained, save_pretrained
 from pods_jax.parallel.mesh import make_mesh
@@ -28,6 +29,7 @@ CONFIGS = {
     "llama": LLAMA,
     "llama3": dataclasses.replace(LLAMA, rope_theta=5e5, rope_scaling=SCALING, tie_word_embeddings=True),
     "qwen2": dataclasses.replace(LLAMA, attention_bias=True, rms_norm_eps=1e-6),
+    "qwen3": dataclasses.replace(LLAMA, qk_norm=True, rms_norm_eps=1e-6),
 }
 TOKENS = jnp.arange(16).reshape(2, 8)
 
@@ -119,13 +121,14 @@ def test_rope_of_transformers_5_means_that_of_4(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "qwen9"}, "model_type 'qwen9'.*did you mean 'qwen2'"),
+        ({"model_type": "qwen"}, "model_type 'qwen'.*did you mean 'qwen[23]'"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ({"attention_bias": True}, "attention_bias = True"),
         ({"mlp_bias": True}, "mlp_bias = True"),
         ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
         ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window = True"),
         ({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"model_type": "qwen3", "use_sliding_window": True}, "use_sliding_window = True"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type 'linear'"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 32}}, "rope_type 'yarn'"),
@@ -143,6 +146,14 @@ def test_what_the_decoder_would_compute_wrongly_is_refused(folder, changes, mess
     edit_config(folder, **changes)
     with pytest.raises(UserError, match=message):
         load_pretrained(folder)
+
+
+def test_absent_sizes_are_those_that_transformers_takes(tmp_path):
+    config = dataclasses.replace(LLAMA, qk_norm=True)
+    save_pretrained(tmp_path, Decoder(config), random_params(config))
+    edit_config(tmp_path, head_dim=None, num_key_value_heads=None)
+    read = hf.read_config(tmp_path / "config.json")
+    assert (read.head_dim, read.num_key_value_heads) == (128, 32)
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
@@ -176,7 +187,7 @@ def test_bad_arguments_are_refused(folder, tmp_path):
         load_pretrained(folder, dtype="int8")
     with pytest.raises(UserError, match="neither a folder nor"):
         load_pretrained(folder / "config.json")
-    other = dataclasses.replace(LLAMA, qk_norm=True)
+    other = dataclasses.replace(LLAMA, attention_bias=True, qk_norm=True)
     with pytest.raises(UserError, match="qk_norm"):
         save_pretrained(tmp_path / "new", Decoder(other), random_params(other))
     with pytest.raises(ValueError, match="names and shapes"):
