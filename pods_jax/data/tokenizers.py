@@ -3,6 +3,8 @@
 transformers is imported where it is used: it may bring torch along, and the character tokenizer needs neither.
 """
 
+import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -14,6 +16,21 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 FILES = ("*.json", "*.jinja", "*.txt", "*.model")
+GENERATION_CONFIG = "generation_config.json"
+OWN_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    GENERATION_CONFIG,
+)
+"""Of the files of a model's folder, those that make its tokenizer (and say which ids end a completion)."""
 
 
 @runtime_checkable
@@ -21,7 +38,7 @@ class Tokenizer(Protocol):
     """What the rest of the code asks of a tokenizer.
 
     Attributes:
-      vocab_size: number of ids; the model's vocabulary may be padded beyond it.
+      vocab_size: one more than the largest id; the model's vocabulary may be padded beyond it.
       eos_ids: every id that ends a completion.
       pad_id: fills arrays; what is padding is known from lengths, never from this id.
     """
@@ -71,19 +88,22 @@ class HFTokenizer:
     Args:
       tokenizer: a fast tokenizer of transformers.
       more_eos_ids: ids that end a completion beside the tokenizer's own end-of-sequence token.
+      folder: where its files are, for `save` to copy; None: transformers writes new ones.
 
     Raises:
       UserError: no token is known to end a completion.
     """
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", more_eos_ids: Sequence[int] = ()):
+    def __init__(
+        self, tokenizer: "PreTrainedTokenizerBase", more_eos_ids: Sequence[int] = (), folder: Path | None = None
+    ):
         own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
         self.eos_ids = tuple(dict.fromkeys((*own, *more_eos_ids)))
         if not self.eos_ids:
             raise UserError(f"the tokenizer {tokenizer.name_or_path} names no end-of-sequence token")
         self.pad_id = self.eos_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-        self.vocab_size = len(tokenizer)
-        self._tokenizer = tokenizer
+        self.vocab_size = 1 + max(tokenizer.get_vocab().values())
+        self._tokenizer, self._folder = tokenizer, folder
 
     def encode_prompt(self, user: str, system: str = "") -> list[int]:
         """The chat template's prompt for an answer; without a template, plain text after the tokenizer's own BOS."""
@@ -93,6 +113,17 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def save(self, folder: Path) -> None:
+        """Writes the files from which `load_tokenizer` and transformers load it again."""
+        if self._folder is None:
+            self._tokenizer.save_pretrained(folder)
+            ends = {"eos_token_id": list(self.eos_ids)}
+            (folder / GENERATION_CONFIG).write_text(json.dumps(ends) + "\n", encoding="utf-8")
+            return
+        for name in OWN_FILES:
+            if (self._folder / name).exists():
+                shutil.copyfile(self._folder / name, folder / name)
 
     def _render(self, user: str, system: str) -> str:
         from jinja2 import TemplateError
@@ -116,7 +147,7 @@ def load_tokenizer(path_or_repo: str | Path) -> HFTokenizer:
         from pods_jax.data.gguf_tokenizer import read_tokenizer
 
         return HFTokenizer(*read_tokenizer(path))
-    return HFTokenizer(_read_folder(path), _generation_eos_ids(path / "generation_config.json"))
+    return HFTokenizer(_read_folder(path), _generation_eos_ids(path / GENERATION_CONFIG), path)
 
 
 def _read_folder(path: Path) -> "PreTrainedTokenizerBase":

@@ -1,14 +1,16 @@
 """A stored model, whatever its file format, and how its tensors become a parameter tree."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pods_jax.errors import UserError
-from pods_jax.models.decoder import ModelConfig, Params, Weight, model_weights
+from pods_jax.models.decoder import ModelConfig, Params, Weight, is_weight, model_weights
 
 
 class Checkpoint(NamedTuple):
@@ -34,10 +36,6 @@ def swap_layout(name: str, array: np.ndarray) -> np.ndarray:
     return array if name == "embed" else array.T
 
 
-def is_weight(x: Any) -> bool:
-    return isinstance(x, Weight)
-
-
 def stored_names(names: Mapping[str, str], name: str, weight: Weight) -> list[str]:
     """The tensors that make up one of our weights: one, or one a layer."""
     layers = weight.shape[0] if weight.axes[0] == "layers" else 1
@@ -53,7 +51,7 @@ def named_weights(config: ModelConfig) -> Iterator[tuple[str, Weight]]:
 def read_params(checkpoint: Checkpoint, dtype: str, shardings: Any = None) -> Params:
     """The checkpoint's weights in `dtype`, each placed by the tree `shardings` (None: on the default device).
 
-    At any time the host holds one stacked weight beyond those that are placed.
+    At any time the host holds one stored tensor beyond what is placed.
 
     Raises:
       UserError: a tensor is missing, left over, or of the wrong shape.
@@ -63,7 +61,7 @@ def read_params(checkpoint: Checkpoint, dtype: str, shardings: Any = None) -> Pa
     shardings = jax.tree.map(lambda _: None, weights, is_leaf=is_weight) if shardings is None else shardings
 
     def place(path, weight, sharding):
-        return jax.device_put(_read_weight(checkpoint, path[-1].key, weight, dtype), sharding)
+        return _place(checkpoint, path[-1].key, weight, dtype, sharding)
 
     return jax.tree_util.tree_map_with_path(place, weights, shardings, is_leaf=is_weight)
 
@@ -77,13 +75,25 @@ def _check_names(checkpoint: Checkpoint) -> None:
             raise UserError(f"{checkpoint.path} {problem} tensor '{first}'{more}")
 
 
-def _read_weight(checkpoint: Checkpoint, name: str, weight: Weight, dtype: str) -> np.ndarray:
-    out = np.empty(weight.shape, jax.numpy.dtype(dtype))
-    parts = out if weight.axes[0] == "layers" else out[None]
-    for part, stored in zip(parts, stored_names(checkpoint.names, name, weight), strict=True):
-        array = swap_layout(name, checkpoint.read(stored))
-        if array.shape != part.shape:
-            want, got = (list(swap_layout(name, x).shape) for x in (part, array))
-            raise UserError(f"{checkpoint.path}: tensor '{stored}' has shape {got}, the config asks for {want}")
-        part[...] = array
-    return out
+def _place(checkpoint: Checkpoint, name: str, weight: Weight, dtype: str, sharding: Any) -> jax.Array:
+    """One of our weights on its devices; a stacked one grows there, layer by layer."""
+    stored = stored_names(checkpoint.names, name, weight)
+    if weight.axes[0] != "layers":
+        return jax.device_put(_read(checkpoint, name, stored[0], weight.shape, dtype), sharding)
+    stack = jnp.zeros(weight.shape, dtype, device=sharding)
+    for i, layer in enumerate(stored):
+        stack = _set_layer(stack, _read(checkpoint, name, layer, weight.shape[1:], dtype), i)
+    return stack
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _set_layer(stack: jax.Array, layer: jax.Array, i: jax.Array) -> jax.Array:
+    return stack.at[i].set(layer)
+
+
+def _read(checkpoint: Checkpoint, name: str, stored: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    array = swap_layout(name, checkpoint.read(stored))
+    if array.shape != shape:
+        got, want = (list(swap_layout(name, np.empty(s, bool)).shape) for s in (array.shape, shape))
+        raise UserError(f"{checkpoint.path}: tensor '{stored}' has shape {got}, the config asks for {want}")
+    return array.astype(jnp.dtype(dtype))

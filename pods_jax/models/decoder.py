@@ -59,6 +59,11 @@ class Weight(NamedTuple):
     init: Callable
 
 
+def is_weight(x: Any) -> bool:
+    """For `is_leaf` in maps over trees of declarations."""
+    return isinstance(x, Weight)
+
+
 def _normal(std: float) -> Callable:
     return nn.initializers.normal(std)
 

@@ -15,6 +15,8 @@ from pods_jax.models.decoder import ModelConfig, RopeScaling
 from pods_jax.registry import nearest
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+DTYPES = ("F32", "BF16", "F16", "F64")  # as safetensors calls them
+SHARD = "model-{}-of-{}.safetensors"
 EMBED, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 OLD_ROPE_BUFFER = "rotary_emb.inv_freq"  # Llama files of 2023 hold it; the config implies it
 
@@ -203,7 +205,13 @@ def _open_tensors(folder: Path) -> tuple[frozenset[str], Callable[[str], np.ndar
     where = {}
     for file in map(_open_file, files):
         where |= dict.fromkeys(file.keys(), file)
-    return frozenset(where), lambda name: where[name].get_tensor(name)
+
+    def read(name: str) -> np.ndarray:
+        if (dtype := where[name].get_slice(name).get_dtype()) not in DTYPES:
+            raise UserError(f"{folder}: tensor '{name}' is stored as {dtype}: not supported, only {', '.join(DTYPES)}")
+        return where[name].get_tensor(name)
+
+    return frozenset(where), read
 
 
 def _open_file(path: Path) -> Any:
@@ -212,4 +220,4 @@ def _open_file(path: Path) -> Any:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except SafetensorError as error:
-        raise UserError(f"{path}: not a safetensors file: {error}") from error
+        raise UserError(f"{path}: not a whole safetensors file: {error}") from error

@@ -1,18 +1,15 @@
 """Weights in and out: Hugging Face folders, hub models and GGUF files."""
 
-import json
 from pathlib import Path
 
-import jax
-import numpy as np
 from jax.sharding import Mesh
-from safetensors.numpy import save_file
 
 from pods_jax.errors import UserError
 from pods_jax.model_files import local_model
 from pods_jax.models import gguf_file, hf
-from pods_jax.models.checkpoint import Checkpoint, is_weight, named_weights, read_params, stored_names, swap_layout
-from pods_jax.models.decoder import Decoder, ModelConfig, Params, model_weights
+from pods_jax.models.checkpoint import Checkpoint, read_params
+from pods_jax.models.decoder import Decoder, ModelConfig, Params
+from pods_jax.models.saving import SavesFiles, write_folder
 
 FILES = ("*.json", "*.safetensors")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -38,19 +35,17 @@ def load_pretrained(
     return Decoder(checkpoint.config), read_params(checkpoint, dtype, shardings)
 
 
-def save_pretrained(path: str | Path, model: Decoder, params: Params) -> None:
-    """Writes a folder that transformers and `load_pretrained` load: model.safetensors and config.json.
+def save_pretrained(path: str | Path, model: Decoder, params: Params, *, tokenizer: SavesFiles | None = None) -> None:
+    """Writes a folder that transformers and `load_pretrained` load: config.json, and safetensors of at most 5 GB.
+
+    Args:
+      tokenizer: one of `pods_jax.data.tokenizers`, whose files go along; None: the folder has no tokenizer.
 
     Raises:
       UserError: no model type of transformers computes this model.
       ValueError: `params` are not this model's.
     """
-    config = hf.config_json(model.config, str(params["embed"].dtype))
-    tensors = _to_tensors(model.config, params)
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / hf.WEIGHTS, metadata={"format": "pt"})
-    (folder / hf.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_folder(Path(path), model.config, params, tokenizer)
 
 
 def _open(path: Path) -> Checkpoint:
@@ -65,18 +60,3 @@ def _shardings(config: ModelConfig, mesh: Mesh):
     from pods_jax.parallel.partition import param_shardings  # it imports the models: not at the top
 
     return param_shardings(config, mesh)
-
-
-def _to_tensors(config: ModelConfig, params: Params) -> dict[str, np.ndarray]:
-    """The weights under their stored names and in their stored layout, on the host."""
-    declared = jax.tree.map(lambda w: w.shape, model_weights(config), is_leaf=is_weight)
-    if jax.tree.map(np.shape, params) != declared:
-        raise ValueError("params do not have the names and shapes that the model's config declares")
-    values = {**params, **params["layers"]}
-    tensors = {}
-    for name, weight in named_weights(config):
-        value = np.asarray(values[name])
-        parts = value if weight.axes[0] == "layers" else value[None]
-        for stored, part in zip(stored_names(hf.NAMES, name, weight), parts, strict=True):
-            tensors[stored] = np.ascontiguousarray(swap_layout(name, part))
-    return tensors

@@ -79,6 +79,7 @@ def load_policy(
     """The initial policy, placed on the mesh: pretrained weights, or a small model from scratch (warm-started)."""
     if config.model.path:
         model, params = load_pretrained(config.model.path, dtype=config.model.dtype, mesh=mesh)
+        _check_vocabulary(config.model.path, task.tokenizer, model.config)
         return model.clone(remat=config.model.remat), params
     model = Decoder(_scratch_config(config, task.tokenizer), remat=config.model.remat)
     if config.warm_start.num_steps:
@@ -87,6 +88,13 @@ def load_policy(
         params = init_params(model, jax.random.key(config.seed))
     params = jax.tree.map(lambda x: x.astype(config.model.dtype), params)
     return model, jax.device_put(params, param_shardings(model.config, mesh))
+
+
+def _check_vocabulary(path: str, tokenizer: Tokenizer, model: ModelConfig) -> None:
+    if tokenizer.vocab_size > model.vocab_size:
+        raise UserError(
+            f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1}, the embedding {model.vocab_size} rows"
+        )
 
 
 def _scratch_config(config: Config, tokenizer: Tokenizer) -> ModelConfig:

@@ -45,6 +45,15 @@ def test_metadata_decides_on_bos_and_end_of_turn(tmp_path):
     assert tokenizer.eos_ids == (EOS, TURN)
 
 
+def test_saved_tokenizer_loads_as_the_same(tmp_path):
+    tokenizer = load_tokenizer(write_vocabulary(tmp_path / "v.gguf", bos=True, turn=True))
+    (tmp_path / "saved").mkdir()
+    tokenizer.save(tmp_path / "saved")
+    again = load_tokenizer(tmp_path / "saved")
+    assert again.encode_prompt("ab 12<eos>") == tokenizer.encode_prompt("ab 12<eos>")
+    assert again.eos_ids == tokenizer.eos_ids
+
+
 @pytest.mark.parametrize("kind", [{"model": "llama"}, {"pre": "tekken"}])
 def test_unsupported_kinds_are_refused(tmp_path, kind):
     ((key, value),) = kind.items()

@@ -81,6 +81,18 @@ def test_generation_config_adds_eos_ids(tmp_path, eos, expected):
     assert tokenizer.pad_id == 1
 
 
+def test_saved_files_are_those_that_were_loaded(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    words_tokenizer(bos_token="<s>", eos_token="</s>", chat_template=TEMPLATE).save_pretrained(source)
+    (source / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 1], "temperature": 0.6}))
+    (source / "config.json").write_text("{}")  # the model's, not the tokenizer's
+    target.mkdir()
+    load_tokenizer(source).save(target)
+    names = {file.name for file in source.iterdir()} - {"config.json"}
+    assert {file.name: file.read_bytes() for file in target.iterdir()} == {n: (source / n).read_bytes() for n in names}
+    assert load_tokenizer(target).eos_ids == (1, 2)
+
+
 def test_failing_template_is_reported():
     template = "{{ raise_exception('System role not supported') }}"
     with pytest.raises(UserError, match="System role not supported"):

@@ -165,7 +165,30 @@ def test_missing_file_is_named(folder, missing):
 
 def test_unreadable_tensors_are_named(folder):
     (folder / "model.safetensors").write_bytes(b"not a safetensors file")
-    with pytest.raises(UserError, match=r"model\.safetensors: not a safetensors file"):
+    with pytest.raises(UserError, match=r"model\.safetensors: not a whole safetensors file"):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.99])
+def test_truncated_tensors_are_named(folder, part):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    with pytest.raises(UserError, match=r"model\.safetensors: not a whole safetensors file") as error:
+        load_pretrained(folder)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", ["I8", "BOOL", "F8_E4M3"])
+def test_tensors_that_are_not_plain_floats_are_named(folder, dtype):
+    """An F32 tensor relabelled in the file's header (numpy cannot write 8-bit floats)."""
+    path, name = folder / "model.safetensors", "model.norm.weight"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header[name] |= {"dtype": dtype, "shape": [4 * LLAMA.hidden_size]}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+    with pytest.raises(UserError, match=f"'{name}' is stored as {dtype}"):
         load_pretrained(folder)
 
 
