@@ -30,6 +30,23 @@ class ModelSection:
     rope_theta: float = 10_000.0
 
 
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraConfig:
+    """Adapters of `rank` (0: none) trained in place of the weights; they are scaled by alpha / rank, as in PEFT."""
+
+    rank: int = 0
+    alpha: float = 64.0
+    target_modules: tuple[str, ...] = PROJECTIONS
+
+    @property
+    def scale(self) -> float:
+        """What an adapter's product A B is multiplied with."""
+        return self.alpha / self.rank if self.rank else 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class WarmStartConfig:
     """Supervised steps on the data set's demonstrations, before RL; num_steps = 0 for none."""
@@ -160,6 +177,7 @@ class Config:
 
     seed: int = 0
     model: ModelSection = ModelSection()
+    lora: LoraConfig = LoraConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     data: DataConfig = DataConfig()
     reward: RewardConfig = RewardConfig()
@@ -183,7 +201,9 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return value.as_configdict().to_dict() if isinstance(value, FrozenConfigDict) else value
+    if isinstance(value, FrozenConfigDict):
+        return value.as_configdict().to_dict()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def default_config() -> ConfigDict:
@@ -231,4 +251,6 @@ def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:
         value = FrozenConfigDict(dict(value))
     elif float in allowed and type(value) is int:
         value = float(value)
+    elif typing.get_origin(hint) is tuple:
+        value, allowed = tuple(value) if isinstance(value, list) else value, (tuple,)
     return value, allowed

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from pods_jax.allocation import ALLOCATORS
-from pods_jax.config import Config, raise_problems
+from pods_jax.config import PROJECTIONS, Config, raise_problems
 from pods_jax.data import DATASETS
 from pods_jax.objective import LOSSES
 from pods_jax.registry import nearest
@@ -16,13 +16,13 @@ _POSITIVE = (
     "training.num_steps", "training.keep_checkpoints", "evaluation.num_prompts", "evaluation.batch_size",
     "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
     "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
-    "warm_start.learning_rate",
+    "warm_start.learning_rate", "lora.alpha",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "rollout.top_k", "objective.beta", "objective.epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
     "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
     "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
-    "evaluation.temperature", "warm_start.num_steps", "reward.format_weight",
+    "evaluation.temperature", "warm_start.num_steps", "reward.format_weight", "lora.rank",
 )  # fmt: skip
 
 
@@ -82,6 +82,9 @@ def _names(config: Config) -> Iterator[str]:
     for key, known in choices.items():
         if _value(config, key) not in known:
             yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
+    for module in config.lora.target_modules:
+        if module not in PROJECTIONS:
+            yield f"lora.target_modules: '{module}' is unknown ({nearest(module, PROJECTIONS)})"
 
 
 def _sizes(config: Config) -> Iterator[str]:

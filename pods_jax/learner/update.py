@@ -9,15 +9,19 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from pods_jax.config import ObjectiveConfig
-from pods_jax.models.decoder import Decoder, Params, init_params
+from pods_jax.config import LoraConfig, ObjectiveConfig
+from pods_jax.models.decoder import Decoder, Params, init_tree
+from pods_jax.models.lora import adapt, trained_weights
 from pods_jax.objective.losses import completion_mask, token_losses, token_weights
-from pods_jax.parallel import batch_sharding, param_shardings, replicated
+from pods_jax.parallel import batch_sharding, replicated, weight_shardings
 from pods_jax.rollout.scoring import Scores, group_logprobs
 
 
+FULL = LoraConfig(rank=0)  # all weights are trained
+
+
 class TrainState(NamedTuple):
-    """What an update changes."""
+    """What an update changes; params: the model's, or the adapters that are trained in their place."""
 
     params: Params
     opt_state: Any
@@ -47,19 +51,26 @@ class Batch(NamedTuple):
 
 
 def init_state(
-    model: Decoder, params: Params, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
+    model: Decoder,
+    params: Params,
+    optimizer: optax.GradientTransformation,
+    mesh: jax.sharding.Mesh,
+    lora: LoraConfig = FULL,
 ) -> TrainState:
     """A state born sharded: parameters placed by the partition rules, optimizer moments like their parameters."""
-    shardings = _state_shardings(model, optimizer, mesh)
+    shardings = _state_shardings(model, optimizer, mesh, lora)
     params = jax.device_put(params, shardings.params)
     opt_state = jax.jit(optimizer.init, out_shardings=shardings.opt_state)(params)
     return TrainState(params, opt_state, jax.device_put(jnp.int32(0), shardings.step))
 
 
-def _state_shardings(model: Decoder, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> TrainState:
+def _state_shardings(
+    model: Decoder, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh, lora: LoraConfig
+) -> TrainState:
     """A TrainState of shardings."""
-    shardings = param_shardings(model.config, mesh)
-    shapes = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
+    weights = trained_weights(model.config, lora)
+    shardings = weight_shardings(weights, mesh)
+    shapes = jax.eval_shape(functools.partial(init_tree, weights=weights), jax.random.key(0))
     opt_shardings = optax.tree.map_params(
         optimizer,
         lambda _, s: s,
@@ -113,8 +124,11 @@ def make_update(
     chunk_size: int | None,
     max_completion_length: int,
     mesh: jax.sharding.Mesh,
-) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Array], Array]]:
+    lora: LoraConfig = FULL,
+) -> Callable[..., tuple[TrainState, dict[str, Array], Array]]:
     """Compiles (state, batch) -> (state, metrics, log-probabilities [P, m, T] before the step). The state is donated.
+
+    Where the state holds adapters, the function takes the frozen weights beneath them as its third argument.
 
     The loss is a sum over tokens of weight x token loss, and the weights (which hold every denominator) are computed
     over the whole batch first; so any split into micro-batches gives the same gradient.
@@ -124,14 +138,15 @@ def make_update(
       micro_batch_size: rollouts, over all devices, whose activations exist at a time; None: all.
       chunk_size: tokens projected onto the vocabulary at a time; None: a micro-batch's.
       max_completion_length: the constant of `dr_grpo`.
+      lora: which adapters the state holds; rank 0: it holds the model's parameters.
     """
     options = {name: getattr(objective, name) for name in _OPTIONS}
     devices = mesh.shape["data"] * mesh.shape["fsdp"]
 
-    def micro_loss(params, batch: Batch, mask, weights):
+    def micro_loss(params, base, batch: Batch, mask, weights):
         scores = group_logprobs(
             model,
-            params,
+            params if base is None else adapt(base, params, lora.scale),
             batch.prompts,
             batch.prompt_lengths,
             batch.completions,
@@ -141,7 +156,7 @@ def make_update(
         loss, stats = _weighted_loss(scores, batch, mask, weights, options)
         return loss, (stats, scores.logprobs)
 
-    def update(state: TrainState, batch: Batch):
+    def update(state: TrainState, batch: Batch, base: Params | None = None):
         m, T = batch.completions.shape[1:]
         mask = completion_mask(batch.lengths, T)
         weights = token_weights(mask.reshape(-1, T), objective.loss_type, max_completion_length).reshape(mask.shape)
@@ -149,14 +164,14 @@ def make_update(
         prompts = {k: micro.split_prompts(getattr(batch, k), m) for k in ("prompts", "prompt_lengths")}
         rest = jax.tree.map(micro.split, (batch._replace(prompts=None, prompt_lengths=None), mask, weights))
         parts = (rest[0]._replace(**prompts), *rest[1:])
-        (loss, grads, sums), (gap, logprobs) = _accumulate(micro_loss, state.params, parts)
+        (loss, grads, sums), (gap, logprobs) = _accumulate(micro_loss, state.params, base, parts)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics = {k: v / jnp.maximum(mask.sum(), 1) for k, v in sums.items()}
         metrics |= {"loss": loss, "grad_norm": optax.tree.norm(grads), "sampler_mismatch/max": gap.max()}
         state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
         return state, metrics, micro.merge(logprobs, m)
 
-    state = _state_shardings(model, optimizer, mesh)
+    state = _state_shardings(model, optimizer, mesh, lora)
     return jax.jit(update, donate_argnums=0, out_shardings=(state, replicated(mesh), batch_sharding(mesh)))
 
 
@@ -174,14 +189,14 @@ def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, op
     return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), (sums, gap.max())
 
 
-def _accumulate(micro_loss: Callable, params: Params, micro: Any):
+def _accumulate(micro_loss: Callable, params: Params, base: Params | None, micro: Any):
     """Loss, gradient and statistics summed over the micro-batches, one after the other; gaps and log-probs of each."""
     value_and_grad = jax.value_and_grad(micro_loss, has_aux=True)
 
     def body(total, xs):
-        (loss, ((sums, gap), logprobs)), grads = value_and_grad(params, *xs)
+        (loss, ((sums, gap), logprobs)), grads = value_and_grad(params, base, *xs)
         return jax.tree.map(jnp.add, total, (loss, grads, sums)), (gap, logprobs)
 
-    (loss, ((sums, _), _)), grads = jax.eval_shape(value_and_grad, params, *jax.tree.map(lambda x: x[0], micro))
+    (loss, ((sums, _), _)), grads = jax.eval_shape(value_and_grad, params, base, *jax.tree.map(lambda x: x[0], micro))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, grads, sums))
     return jax.lax.scan(body, zeros, micro)

@@ -180,8 +180,11 @@ def attend(
     return out.reshape(P, n, T, H, h)
 
 
-def _linear(x: Array, w: Array, bias: Array | None = None) -> Array:
-    """x @ w on a two-dimensional view of x, the layout in which XLA's CPU backend is fastest."""
+def _linear(x: Array, w: Any, bias: Array | None = None) -> Array:
+    """x @ w on a two-dimensional view of x, the layout in which XLA's CPU backend is fastest.
+
+    w is a matrix [in, out], or an object that multiplies like one, such as `lora.Adapted`.
+    """
     y = x.reshape(-1, x.shape[-1]) @ w
     y = y if bias is None else y + bias
     return y.reshape(*x.shape[:-1], w.shape[-1])
@@ -246,7 +249,8 @@ class Decoder(nn.Module):
         weights = model_weights(self.config)
         layers = weights.pop("layers")
         self.top = {name: declare(name, w) for name, w in weights.items()}
-        self.layers = self.param("layers", lambda key: _init_tree(key, layers))
+        # A variable, not a `param`, whose check of shapes would refuse the adapted matrices of `lora`.
+        self.layers = self.variable("params", "layers", lambda: init_tree(self.make_rng("params"), layers)).value
 
     def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"] | None = None) -> Float[Array, "B T V"]:
         """Logits of the next token at every position. positions default to 0, 1, 2, ..."""
@@ -297,12 +301,13 @@ class Decoder(nn.Module):
         return jax.lax.scan(lambda carry, w: (body(carry, w), None), x, self.layers)[0]
 
 
-def _init_tree(key: Array, weights: dict[str, Any], dtype: str = "float32") -> Params:
-    declared, tree = jax.tree.flatten(weights, is_leaf=lambda w: isinstance(w, Weight))
+def init_tree(key: Array, weights: dict[str, Any], dtype: str = "float32") -> Params:
+    """Random values for a tree of declarations."""
+    declared, tree = jax.tree.flatten(weights, is_leaf=is_weight)
     keys = jax.random.split(key, len(declared))
     return jax.tree.unflatten(tree, [w.init(k, w.shape, dtype) for w, k in zip(declared, keys, strict=True)])
 
 
 def init_params(model: Decoder, key: Array, dtype: str = "float32") -> Params:
     """Random weights for `model`, as a plain tree of arrays."""
-    return _init_tree(key, model_weights(model.config), dtype)
+    return init_tree(key, model_weights(model.config), dtype)

@@ -1,7 +1,7 @@
 """Hugging Face folders: config.json and safetensors, read and written under transformers' names."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def read_config(path: Path) -> ModelConfig:
     """
     raw = {key: value for key, value in read_json(path).items() if value is not None}
     family = _family(raw, path)
-    _check_only(raw, ONLY | family.only, path)
+    check_only(raw, ONLY | family.only, path)
     raw = {**family.defaults, **raw}
     if set(raw.get("layer_types", [])) - {"full_attention"}:
         raise UserError(f"{path}: layer_types other than 'full_attention' are not supported")
@@ -153,7 +153,8 @@ def _family(raw: Mapping[str, Any], path: Path) -> Family:
     return FAMILIES[model_type]
 
 
-def _check_only(raw: Mapping[str, Any], only: Mapping[str, Any], path: Path) -> None:
+def check_only(raw: Mapping[str, Any], only: Mapping[str, Any], path: Path) -> None:
+    """UserError for a field of `raw` that is there with another value than the one that `only` has for it."""
     for name, value in only.items():
         if raw.get(name, value) != value:
             raise UserError(f"{path}: {name} = {raw[name]!r} is not supported, only {value!r}")
@@ -166,7 +167,7 @@ def _rope(raw: Mapping[str, Any], path: Path) -> tuple[float, RopeScaling | None
         raise UserError(f"{path}: rope_type '{kind}' is not supported, only 'default' and 'llama3'")
     if unknown := set(rope) - ROPE_FIELDS:
         raise UserError(f"{path}: RoPE parameter '{min(unknown)}' is not supported")
-    _check_only(rope, {"partial_rotary_factor": 1}, path)
+    check_only(rope, {"partial_rotary_factor": 1}, path)
     theta = float(rope.get("rope_theta", raw.get("rope_theta", 10_000.0)))
     if kind == "default":
         return theta, None
@@ -184,7 +185,7 @@ def open_folder(folder: Path) -> Checkpoint:
       UserError: a file is missing or unreadable, or the config is not supported.
     """
     config = read_config(folder / CONFIG)
-    names, read = _open_tensors(folder)
+    names, read = open_files(_tensor_files(folder))
     stored = {name for name in names if not name.endswith(OLD_ROPE_BUFFER)}
     if config.tie_word_embeddings and stored >= {HEAD, EMBED}:
         if not np.array_equal(read(HEAD), read(EMBED)):
@@ -193,25 +194,32 @@ def open_folder(folder: Path) -> Checkpoint:
     return Checkpoint(folder, config, NAMES, frozenset(stored), read)
 
 
-def _open_tensors(folder: Path) -> tuple[frozenset[str], Callable[[str], np.ndarray]]:
-    """The names of a folder's tensors, and a function that reads one."""
-    if (folder / WEIGHTS).exists():
-        files = [folder / WEIGHTS]
-    elif (folder / INDEX).exists():
-        weight_map = _field(read_json(folder / INDEX), "weight_map", folder / INDEX)
-        files = [folder / name for name in sorted(set(weight_map.values()))]
-    else:
-        raise UserError(f"{folder}: neither {WEIGHTS} nor {INDEX}")
+def open_files(files: Sequence[Path]) -> tuple[frozenset[str], Callable[[str], np.ndarray]]:
+    """The names of all tensors in safetensors files, and a function that reads one.
+
+    Raises:
+      UserError: a file is missing or unreadable; when reading, a tensor is not of a plain floating-point type.
+    """
     where = {}
-    for file in map(_open_file, files):
-        where |= dict.fromkeys(file.keys(), file)
+    for file, tensors in zip(files, map(_open_file, files), strict=True):
+        where |= {name: (file, tensors) for name in tensors.keys()}  # noqa: SIM118 - it is no mapping
 
     def read(name: str) -> np.ndarray:
-        if (dtype := where[name].get_slice(name).get_dtype()) not in DTYPES:
-            raise UserError(f"{folder}: tensor '{name}' is stored as {dtype}: not supported, only {', '.join(DTYPES)}")
-        return where[name].get_tensor(name)
+        file, tensors = where[name]
+        if (dtype := tensors.get_slice(name).get_dtype()) not in DTYPES:
+            raise UserError(f"{file}: tensor '{name}' is stored as {dtype}: not supported, only {', '.join(DTYPES)}")
+        return tensors.get_tensor(name)
 
     return frozenset(where), read
+
+
+def _tensor_files(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS).exists():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).exists():
+        weight_map = _field(read_json(folder / INDEX), "weight_map", folder / INDEX)
+        return [folder / name for name in sorted(set(weight_map.values()))]
+    raise UserError(f"{folder}: neither {WEIGHTS} nor {INDEX}")
 
 
 def _open_file(path: Path) -> Any:

@@ -6,14 +6,19 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from pods_jax.models.decoder import ModelConfig, Weight, model_weights
+from pods_jax.models.decoder import ModelConfig, Weight, is_weight, model_weights
 
 RULES = {"layers": None, "embed": "fsdp", "heads": "tensor", "mlp": "tensor", "vocab": "tensor", None: None}
 """Logical axis of a weight -> mesh axis."""
 
 
 def param_shardings(config: ModelConfig, mesh: Mesh) -> Any:
-    """A tree of NamedSharding in the shape of the parameters; an axis that its mesh axis does not divide is whole."""
+    """A tree of NamedSharding in the shape of the model's parameters."""
+    return weight_shardings(model_weights(config), mesh)
+
+
+def weight_shardings(weights: Any, mesh: Mesh) -> Any:
+    """NamedSharding for each declaration of a tree; an axis that its mesh axis does not divide is whole."""
 
     def sharding(w: Weight) -> NamedSharding:
         axes = [RULES[a] for a in w.axes]
@@ -21,7 +26,7 @@ def param_shardings(config: ModelConfig, mesh: Mesh) -> Any:
             mesh, P(*(a if a and n % mesh.shape[a] == 0 else None for a, n in zip(axes, w.shape, strict=True)))
         )
 
-    return jax.tree.map(sharding, model_weights(config), is_leaf=lambda x: isinstance(x, Weight))
+    return jax.tree.map(sharding, weights, is_leaf=is_weight)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

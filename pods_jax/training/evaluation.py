@@ -57,7 +57,8 @@ def evaluate_checkpoint(config: Config, workdir: str | Path, reporter: Reporter)
         if restored is None:
             raise UserError(f"workdir {path} holds no checkpoint")
         reporter.message(f"policy   checkpoint at step {checkpoints.latest_step()}")
-        scores = evaluate(config, task, run.model, restored[0].params, pool, run.mesh)
+        run.load(*restored)
+        scores = evaluate(config, task, run.model, run.sampling_params(), pool, run.mesh)
     checkpoints.close()
     reporter.scores({"score": scores}, f"{len(task.test.examples)} test problems")
     return scores

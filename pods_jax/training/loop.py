@@ -109,7 +109,7 @@ def _sample_record(step: int, group: Any) -> dict[str, Any]:
 def _evaluate(run: Run, folder: Workdir, board: SummaryWriter, step: int, reporter: Reporter) -> None:
     run.clock.take()
     with reporter.evaluating(step), run.clock.phase("eval"):
-        scores = evaluate(run.config, run.task, run.model, run.state.params, run.pool, run.mesh)
+        scores = evaluate(run.config, run.task, run.model, run.sampling_params(), run.pool, run.mesh)
     seconds = run.clock.take()
     metrics = scores | {f"time/{k}_s": v for k, v in seconds.items()} | run.totals
     _log(folder, board, "eval.jsonl", step, metrics)

@@ -47,9 +47,10 @@ class Reporter:
             self.message(f"warm-up  {step} supervised steps, loss {loss:.3f}")
 
     def policy(self, run: "Run", start: int) -> None:
-        size = sum(x.size for x in jax.tree.leaves(run.state.params))
-        device = run.mesh.devices.flat[0]
-        self.message(f"policy   {size:,} parameters on {run.mesh.devices.size} {device.device_kind} device(s)")
+        trained, frozen = (sum(x.size for x in jax.tree.leaves(tree)) for tree in (run.state.params, run.base))
+        beneath = f" in adapters of {frozen:,} frozen ones" if frozen else ""
+        device = f"{run.mesh.devices.size} {run.mesh.devices.flat[0].device_kind} device(s)"
+        self.message(f"policy   {trained:,} parameters{beneath} on {device}")
         if start:
             self.message(f"resume   from the checkpoint at step {start}")
 

@@ -16,6 +16,7 @@ from pods_jax.learner import Batch, TrainState, init_state, make_optimizer, make
 from pods_jax.learner.optimizer import make_schedule
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
+from pods_jax.models.lora import adapt, merge
 from pods_jax.objective import group_advantages
 from pods_jax.parallel import batch_sharding, make_mesh
 from pods_jax.records import Group
@@ -26,7 +27,7 @@ from pods_jax.selection import select
 from pods_jax.training.clock import PhaseClock
 from pods_jax.training.metrics import rollout_metrics, selection_metrics
 from pods_jax.training.rollouts import rollout_groups
-from pods_jax.training.setup import Task, load_policy
+from pods_jax.training.setup import Task, load_policy, split_trained
 from pods_jax.validation import validate_on_devices
 
 Metrics = dict[str, float]
@@ -36,6 +37,7 @@ Metrics = dict[str, float]
 class Run:
     """Everything a step needs. `state`, `stream`, `allocator` and `totals` change; the rest is fixed.
 
+    base: the frozen weights beneath the adapters that `state` holds; None where it holds all weights.
     totals: cumulative rollouts, tokens and `wall_time_s`; monotone, part of every checkpoint.
     """
 
@@ -44,6 +46,7 @@ class Run:
     mesh: jax.sharding.Mesh
     model: Decoder
     state: TrainState
+    base: Params | None
     ref_params: Params | None
     update: Callable
     stream: PromptStream
@@ -51,6 +54,12 @@ class Run:
     pool: RewardPool
     clock: PhaseClock
     totals: Metrics
+
+    def sampling_params(self) -> Params:
+        """The decoder's parameters, adapters merged into the weights: that makes a step of decoding cheapest."""
+        if self.base is None:
+            return self.state.params
+        return merge(adapt(self.base, self.state.params, self.config.lora.scale))
 
     def host_state(self) -> dict[str, Any]:
         """All that is not on the devices, as JSON-able values."""
@@ -74,12 +83,13 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
     devices = mesh.shape["data"] * mesh.shape["fsdp"]
     validate_on_devices(config, devices)
     model, params = load_policy(config, task, mesh, on_warm_start)
+    base, trained = split_trained(config, model, params)
     optimizer = make_optimizer(config.optimizer, config.training.num_steps * config.objective.num_iterations)
     micro = config.optimizer.micro_batch_size_per_device
     update = make_update(
         model, optimizer, config.objective, mesh=mesh, temperature=config.rollout.temperature,
         micro_batch_size=micro and micro * devices, chunk_size=config.optimizer.logprob_chunk_size,
-        max_completion_length=config.rollout.max_completion_length,
+        max_completion_length=config.rollout.max_completion_length, lora=config.lora,
     )  # fmt: skip
     names = ("rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained", "wall_time_s")
     return Run(
@@ -87,8 +97,9 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
         task=task,
         mesh=mesh,
         model=model,
-        state=init_state(model, params, optimizer, mesh),
-        ref_params=jax.tree.map(jnp.copy, params) if config.objective.beta else None,
+        state=init_state(model, trained, optimizer, mesh, config.lora),
+        base=base,
+        ref_params=_reference(params, base) if config.objective.beta else None,
         update=update,
         stream=PromptStream(task.train.examples, task.train.tokens, config.seed),
         allocator=ALLOCATORS[config.allocation.name](config),
@@ -96,6 +107,11 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
         clock=PhaseClock(),
         totals=dict.fromkeys(names, 0.0),
     )
+
+
+def _reference(params: Params, base: Params | None) -> Params:
+    """The initial policy, apart from what updates change: fresh adapters leave it at their base."""
+    return jax.tree.map(jnp.copy, params) if base is None else base
 
 
 def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
@@ -116,9 +132,11 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
 def collect_groups(run: Run, key: jax.Array, step: int) -> list[Group]:
     """Rounds of requests and rollouts until the allocator hands over groups to train on."""
     ready: list[Group] = []
+    with run.clock.phase("sample"):
+        params = run.sampling_params()
     while not ready:
         groups = rollout_groups(
-            run.model, run.state.params, run.allocator.requests(run.stream), key, step - 1, run.task.dataset.task,
+            run.model, params, run.allocator.requests(run.stream), key, step - 1, run.task.dataset.task,
             run.task.tokenizer, run.pool, run.config.rollout, run.config.reward, run.mesh, run.clock,
         )  # fmt: skip
         run.totals["rollouts/generated"] += sum(g.lengths.size for g in groups)
@@ -179,7 +197,7 @@ def optimise(run: Run, batch: Batch) -> Metrics:
     if run.ref_params is not None:
         batch = batch._replace(ref_logprobs=_reference_logprobs(run, batch))
     for _ in range(run.config.objective.num_iterations):
-        run.state, metrics, logprobs = run.update(run.state, batch)
+        run.state, metrics, logprobs = run.update(run.state, batch, run.base)
         if batch.old_logprobs is None:
             batch = batch._replace(old_logprobs=logprobs)
     return {k: float(v) for k, v in jax.device_get(metrics).items()}

@@ -11,6 +11,7 @@ from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
 from pods_jax.errors import UserError
 from pods_jax.models import Decoder, ModelConfig, init_params
 from pods_jax.models.decoder import Params
+from pods_jax.models.lora import init_adapters
 from pods_jax.models.pretrained import load_pretrained
 from pods_jax.parallel import param_shardings
 from pods_jax.training.warm_start import warm_started_params
@@ -88,6 +89,13 @@ def load_policy(
         params = init_params(model, jax.random.key(config.seed))
     params = jax.tree.map(lambda x: x.astype(config.model.dtype), params)
     return model, jax.device_put(params, param_shardings(model.config, mesh))
+
+
+def split_trained(config: Config, model: Decoder, params: Params) -> tuple[Params | None, Params]:
+    """What stays frozen (None without LoRA), and what is trained."""
+    if not config.lora.rank:
+        return None, params
+    return params, init_adapters(model.config, config.lora, jax.random.key(config.seed))
 
 
 def _check_vocabulary(path: str, tokenizer: Tokenizer, model: ModelConfig) -> None:

@@ -68,9 +68,13 @@ def test_the_same_seed_repeats_and_another_does_not(tiny, tmp_path):
     assert a != c
 
 
-@pytest.mark.parametrize("objective", [{}, {"beta": 0.1, "num_iterations": 2}])
-def test_a_killed_run_goes_on_to_the_same_end(tiny, tmp_path, objective):
-    tiny.objective.update(objective)
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"objective": {"beta": 0.1, "num_iterations": 2}}, {"lora": {"rank": 2}, "objective": {"beta": 0.1}}],
+    ids=["plain", "reference", "lora"],
+)
+def test_a_killed_run_goes_on_to_the_same_end(tiny, tmp_path, change):
+    tiny.update(change)
     config = built(tiny)
     train(config, tmp_path / "whole", Reporter())
     arguments = [json.dumps(tiny.to_dict()), str(tmp_path / "killed"), "5"]

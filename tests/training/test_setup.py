@@ -1,16 +1,47 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from ml_collections import FrozenConfigDict
 
-from pods_jax.config import Config, DataConfig, ModelSection
+from pods_jax.config import Config, DataConfig, ModelSection, from_mapping
 from pods_jax.errors import UserError
 from pods_jax.models import Decoder, ModelConfig, init_params, save_pretrained
 from pods_jax.parallel import make_mesh
+from pods_jax.rewards import RewardPool
+from pods_jax.training.run import make_run, train_step
 from pods_jax.training.setup import load_policy, load_task
 
 ADDITION = {"base": 10, "digits": 2, "carry_prob": 0.3, "num_train": 4, "num_test": 4}
+
+
+def test_lora_trains_adapters_alone(tiny):
+    """The optimizer's state has their size, the base keeps its precision and its values."""
+    tiny.lora.rank, tiny.model.dtype = 2, "bfloat16"
+    tiny.data.options = {"base": 2, "digits": 1, "num_train": 2, "num_test": 2}
+    tiny.rollout.max_prompt_length = tiny.rollout.max_completion_length = 3
+    tiny.rollout.num_generations = 32
+    config, _ = from_mapping(tiny)
+    task = load_task(config)
+    with RewardPool(num_workers=1) as pool:
+        run = make_run(config, task, pool, print)
+        before = jax.tree.map(np.array, run.base)
+        sizes = jax.tree.map(jnp.shape, run.state.params)
+        for step in (1, 2):
+            metrics, _ = train_step(run, step)
+    assert {x.dtype for x in jax.tree.leaves(run.base)} == {jnp.dtype("bfloat16")}
+    jax.tree.map(np.testing.assert_array_equal, run.base, before)
+    moments = [x for x in jax.tree.leaves(run.state.opt_state) if x.ndim]
+    assert len(moments) == 2 * len(jax.tree.leaves(run.state.params))
+    assert jax.tree.map(jnp.shape, run.state.params) == sizes
+    assert metrics["grad_norm"] > 0
+    assert all((ab["b"] != 0).any() for ab in run.state.params["layers"].values())
+    assert metrics["sampler_mismatch/max"] < 0.1
+    sampled = run.sampling_params()
+    assert jax.tree.map(jnp.shape, sampled) == jax.tree.map(jnp.shape, run.base)
+    assert not np.array_equal(sampled["layers"]["q"], run.base["layers"]["q"])
 
 
 @pytest.fixture(scope="module")

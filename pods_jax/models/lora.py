@@ -1,0 +1,88 @@
+"""LoRA (Hu et al. 2021, arXiv 2106.09685): a frozen matrix W acts as W + (alpha / r) A B; only A and B are trained.
+
+Adapters are a tree of their own, stacked over layers like the weights they adapt:
+`{"layers": {"q": {"a": [L, D, r], "b": [L, r, H h]}, ...}}`.
+"""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jaxtyping import Array, Float, Key
+
+from pods_jax.config import LoraConfig
+from pods_jax.models.decoder import ModelConfig, Params, Weight, init_tree, layer_weights, model_weights
+
+MODULES = {f"{name}_proj": name for name in ("q", "k", "v", "o", "gate", "up", "down")}
+"""The projections that can be adapted, by the names of `LoraConfig.target_modules` (transformers' and PEFT's)."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Adapted:
+    """A matrix under an adapter; in the decoder's layers it takes the place of the matrix, which it multiplies like.
+
+    x W + (alpha / r) (x A) B costs r (in + out) more multiplications a token than x W, and needs no merged copy of W
+    and no gradient of its size. A and B act in x's precision.
+    """
+
+    base: Float[Array, "*L in out"]
+    a: Float[Array, "*L in r"]
+    b: Float[Array, "*L r out"]
+    scale: float = dataclasses.field(metadata={"static": True})
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.base.shape
+
+    def __rmatmul__(self, x: Float[Array, "N in"]) -> Float[Array, "N out"]:
+        low = (x @ self.a.astype(x.dtype)) * self.scale
+        return x @ self.base + low @ self.b.astype(x.dtype)
+
+    def merged(self) -> Float[Array, "*L in out"]:
+        """The one matrix that does the same, in the precision of the base."""
+        return self.base + (self.scale * (self.a @ self.b)).astype(self.base.dtype)
+
+
+def adapter_weights(config: ModelConfig, lora: LoraConfig) -> dict[str, Any]:
+    """The declarations of all adapters; A starts as in PEFT (Kaiming uniform, a = sqrt 5), B at 0."""
+    layers = {}
+    for name in (MODULES[module] for module in lora.target_modules):
+        (size_in, size_out), (axis_in, axis_out), _ = layer_weights(config)[name]
+        L, uniform = (
+            config.num_hidden_layers,
+            nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform", batch_axis=0),
+        )
+        layers[name] = {
+            "a": Weight((L, size_in, lora.rank), ("layers", axis_in, None), uniform),
+            "b": Weight((L, lora.rank, size_out), ("layers", None, axis_out), nn.initializers.zeros),
+        }
+    return {"layers": layers}
+
+
+def trained_weights(config: ModelConfig, lora: LoraConfig) -> dict[str, Any]:
+    """The declarations of what is trained: the adapters, or without them (rank 0) the model."""
+    return adapter_weights(config, lora) if lora.rank else model_weights(config)
+
+
+def init_adapters(config: ModelConfig, lora: LoraConfig, key: Key[Array, ""]) -> Params:
+    """Fresh adapters, float32: the adapted model computes what its base does."""
+    return init_tree(key, adapter_weights(config, lora))
+
+
+def adapt(base: Params, adapters: Params, scale: float) -> Params:
+    """The parameters of the adapted model, for whatever takes a decoder's; scale: `LoraConfig.scale`."""
+    layers = {name: Adapted(base["layers"][name], **ab, scale=scale) for name, ab in adapters["layers"].items()}
+    return {**base, "layers": {**base["layers"], **layers}}
+
+
+def merge(params: Params) -> Params:
+    """Parameters with every adapted matrix as one plain matrix."""
+    layers = {name: _merged(w) if isinstance(w, Adapted) else w for name, w in params["layers"].items()}
+    return {**params, "layers": layers}
+
+
+@jax.jit
+def _merged(w: Adapted) -> Array:
+    return w.merged()
