@@ -1,13 +1,17 @@
-"""Llama models in GGUF files, quantised or not, as llama.cpp's converter writes them."""
+"""Models in GGUF files, quantised or not, as llama.cpp's converter writes them."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pods_jax.errors import UserError
 from pods_jax.model_files import GGUFFile
 from pods_jax.models.checkpoint import Checkpoint
-from pods_jax.models.decoder import ModelConfig
+from pods_jax.models.decoder import ModelConfig, RopeScaling, rope_frequencies
+from pods_jax.models.families import FAMILIES, Family
+from pods_jax.registry import nearest
 
 LAYER_NAMES = {
     "attn_norm": "attn_norm",
@@ -19,12 +23,16 @@ LAYER_NAMES = {
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
 }
-NAMES = {"embed": "token_embd.weight", "final_norm": "output_norm.weight", "lm_head": "output.weight"} | {
-    ours: f"blk.{{}}.{theirs}.weight" for ours, theirs in LAYER_NAMES.items()
-}
+NAMES = (
+    {"embed": "token_embd.weight", "final_norm": "output_norm.weight", "lm_head": "output.weight"}
+    | {ours: f"blk.{{}}.{theirs}.weight" for ours, theirs in LAYER_NAMES.items()}
+    | {f"{x}_bias": f"blk.{{}}.attn_{x}.bias" for x in "qkv"}
+)
+ROPE_FACTORS = "rope_freqs.weight"
 
-PREFIX = "llama."
 KNOWN_KEYS = {
     "vocab_size",
     "context_length",
@@ -47,43 +55,70 @@ def open_gguf(path: Path) -> Checkpoint:
     """A GGUF file's config and tensors; a tensor is dequantised to float32 when it is read.
 
     Raises:
-      UserError: the file is not GGUF, not a Llama, or asks for a computation that the decoder does not have.
+      UserError: the file is not GGUF, of an unknown family, or asks for a computation that the decoder does not have.
     """
     file = GGUFFile(path)
-    config = read_config(file)
+    family, config = _family(file), read_config(file)
     rows = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
 
     def read(name: str) -> np.ndarray:
         array = _dequantize(file, name)
         heads = rows.get(name.split(".")[-2])
-        return array if heads is None else half_split(array, heads)
+        return half_split(array, heads) if heads and family.gguf_interleaved else array
 
-    return Checkpoint(path, config, NAMES, frozenset(file.tensors), read)
+    return Checkpoint(path, config, NAMES, frozenset(file.tensors) - {ROPE_FACTORS}, read)
 
 
 def read_config(file: GGUFFile) -> ModelConfig:
-    """The ModelConfig of a GGUF file whose general.architecture is "llama"."""
-    if (architecture := file["general.architecture"]) != "llama":
-        raise UserError(f"{file.path}: general.architecture '{architecture}' is not supported, only 'llama'")
+    """The ModelConfig of a GGUF file."""
+    family = _family(file)
     _check_keys(file)
-    hidden, heads = file["llama.embedding_length"], file["llama.attention.head_count"]
-    head_dim = file.get("llama.attention.key_length", hidden // heads)
+    hidden, heads = _number(file, "embedding_length"), _number(file, "attention.head_count")
+    head_dim = _number(file, "attention.key_length", hidden // heads)
     for name in ("attention.value_length", "rope.dimension_count"):
-        if file.get(PREFIX + name, head_dim) != head_dim:
-            raise UserError(f"{file.path}: {PREFIX}{name} differs from the head size, {head_dim}: not supported")
-    return ModelConfig(
-        vocab_size=file["llama.vocab_size"] if "llama.vocab_size" in file else len(file["tokenizer.ggml.tokens"]),
+        if _number(file, name, head_dim) != head_dim:
+            raise UserError(f"{file.path}: {name} differs from the head size, {head_dim}: not supported")
+    config = ModelConfig(
+        vocab_size=_number(file, "vocab_size", 0) or len(file["tokenizer.ggml.tokens"]),
         hidden_size=hidden,
-        intermediate_size=file["llama.feed_forward_length"],
-        num_hidden_layers=file["llama.block_count"],
+        intermediate_size=_number(file, "feed_forward_length"),
+        num_hidden_layers=_number(file, "block_count"),
         num_attention_heads=heads,
-        num_key_value_heads=file.get("llama.attention.head_count_kv", heads),
+        num_key_value_heads=_number(file, "attention.head_count_kv", heads),
         head_dim=head_dim,
-        rms_norm_eps=file["llama.attention.layer_norm_rms_epsilon"],
-        rope_theta=file.get("llama.rope.freq_base", 10_000.0),
+        rms_norm_eps=_number(file, "attention.layer_norm_rms_epsilon"),
+        rope_theta=_number(file, "rope.freq_base", 10_000.0),
         tie_word_embeddings=NAMES["lm_head"] not in file.tensors,
-        max_position_embeddings=file["llama.context_length"],
+        max_position_embeddings=_number(file, "context_length"),
+        **family.traits,
     )
+    return dataclasses.replace(config, rope_scaling=_rope_scaling(file, config))
+
+
+def _family(file: GGUFFile) -> Family:
+    name = file["general.architecture"]
+    if name not in FAMILIES:
+        raise UserError(f"{file.path}: general.architecture '{name}' is not supported: {nearest(name, FAMILIES)}")
+    return FAMILIES[name]
+
+
+def _number(file: GGUFFile, name: str, default: Any = None) -> Any:
+    """The architecture's metadata `name`; without a default it must be there."""
+    key = f"{file['general.architecture']}.{name}"
+    return file[key] if default is None else file.get(key, default)
+
+
+def _rope_scaling(file: GGUFFile, config: ModelConfig) -> RopeScaling | None:
+    """Llama 3's scaling, which GGUF files hold as one divisor a frequency: recognised by its numbers."""
+    if ROPE_FACTORS not in file.tensors:
+        return None
+    factors = _dequantize(file, ROPE_FACTORS)
+    scaling = RopeScaling(float(factors.max()), 1.0, 4.0, 8192)  # the last three are the same in 3.1, 3.2 and 3.3
+    scaled = dataclasses.replace(config, rope_scaling=scaling)
+    expected = np.asarray(rope_frequencies(config) / rope_frequencies(scaled))
+    if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-3):
+        raise UserError(f"{file.path}: the factors in '{ROPE_FACTORS}' are not those of Llama 3: not supported")
+    return scaling
 
 
 def half_split(array: np.ndarray, heads: int) -> np.ndarray:
@@ -95,9 +130,10 @@ def half_split(array: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _check_keys(file: GGUFFile) -> None:
+    prefix = file["general.architecture"] + "."
     for key in file:
-        name = key.removeprefix(PREFIX)
-        if key.startswith(PREFIX) and name not in KNOWN_KEYS and file[key] != NEUTRAL.get(name):
+        name = key.removeprefix(prefix)
+        if key.startswith(prefix) and name not in KNOWN_KEYS and file[key] != NEUTRAL.get(name):
             raise UserError(f"{file.path}: {key} = {file[key]!r} is not supported")
 
 

@@ -12,6 +12,7 @@ from pods_jax.errors import UserError
 from pods_jax.model_files import read_json
 from pods_jax.models.checkpoint import Checkpoint
 from pods_jax.models.decoder import ModelConfig, RopeScaling
+from pods_jax.models.families import FAMILIES, Family
 from pods_jax.registry import nearest
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
@@ -41,42 +42,6 @@ NAMES = {"embed": EMBED, "final_norm": "model.norm.weight", "lm_head": HEAD} | {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """A `model_type` of transformers.
-
-    Attributes:
-      architecture: the class that transformers loads it with.
-      traits: the fields of ModelConfig that the model type fixes.
-      only: config.json fields, each with the one value that the decoder computes; absent or null means the same.
-      defaults: what transformers takes for absent fields, where it is not what `read_config` takes.
-    """
-
-    architecture: str
-    traits: Mapping[str, bool]
-    only: Mapping[str, Any]
-    defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-
-FAMILIES = {
-    "llama": Family(
-        architecture="LlamaForCausalLM",
-        traits={"attention_bias": False, "qk_norm": False},
-        only={"attention_bias": False, "mlp_bias": False},
-    ),
-    "qwen2": Family(
-        architecture="Qwen2ForCausalLM",
-        traits={"attention_bias": True, "qk_norm": False},
-        only={"use_sliding_window": False},
-        defaults={"num_key_value_heads": 32},
-    ),
-    "qwen3": Family(
-        architecture="Qwen3ForCausalLM",
-        traits={"attention_bias": False, "qk_norm": True},
-        only={"attention_bias": False, "use_sliding_window": False},
-        defaults={"num_key_value_heads": 32, "head_dim": 128},
-    ),
-}
 ONLY = {"hidden_act": "silu", "attention_dropout": 0, "partial_rotary_factor": 1, "quantization_config": None}
 """As `Family.only`, for every family."""
 

@@ -1,0 +1,46 @@
+"""The model families: what sets each apart from the one decoder, as facts. A new family is one entry."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A `model_type` of transformers, which is also the `general.architecture` of its GGUF files.
+
+    Attributes:
+      architecture: the class that transformers loads it with.
+      traits: the fields of ModelConfig that the model type fixes.
+      only: config.json fields, each with the one value that the decoder computes; absent or null means the same.
+      defaults: what transformers takes for absent fields, where it is not what `hf.read_config` takes.
+      gguf_interleaved: whether llama.cpp's converter reorders the rows of q and k for its interleaved RoPE.
+    """
+
+    architecture: str
+    traits: Mapping[str, bool]
+    only: Mapping[str, Any]
+    defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    gguf_interleaved: bool = False
+
+
+FAMILIES = {
+    "llama": Family(
+        architecture="LlamaForCausalLM",
+        traits={"attention_bias": False, "qk_norm": False},
+        only={"attention_bias": False, "mlp_bias": False},
+        gguf_interleaved=True,
+    ),
+    "qwen2": Family(
+        architecture="Qwen2ForCausalLM",
+        traits={"attention_bias": True, "qk_norm": False},
+        only={"use_sliding_window": False},
+        defaults={"num_key_value_heads": 32},
+    ),
+    "qwen3": Family(
+        architecture="Qwen3ForCausalLM",
+        traits={"attention_bias": False, "qk_norm": True},
+        only={"attention_bias": False, "use_sliding_window": False},
+        defaults={"num_key_value_heads": 32, "head_dim": 128},
+    ),
+}
