@@ -1,7 +1,8 @@
-"""The loop, evaluation, checkpoints, metrics and progress."""
+"""The loop, evaluation, checkpoints, export, metrics and progress."""
 
 from pods_jax.training.evaluation import evaluate_checkpoint
+from pods_jax.training.export import export_checkpoint
 from pods_jax.training.loop import train
 from pods_jax.training.progress import Reporter
 
-__all__ = ["Reporter", "evaluate_checkpoint", "train"]
+__all__ = ["Reporter", "evaluate_checkpoint", "export_checkpoint", "train"]

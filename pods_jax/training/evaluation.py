@@ -7,18 +7,15 @@ import jax
 import numpy as np
 
 from pods_jax.config import Config
-from pods_jax.errors import UserError
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import generate
-from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.progress import Reporter
+from pods_jax.training.restore import restored_run
 from pods_jax.training.rollouts import grade
-from pods_jax.training.run import make_run
-from pods_jax.training.setup import Task, load_task
-from pods_jax.training.workdir import refuse_other_config
+from pods_jax.training.setup import Task
 
 
 def evaluate(
@@ -44,23 +41,9 @@ def evaluate_checkpoint(config: Config, workdir: str | Path, reporter: Reporter)
     Raises:
       UserError: the workdir holds no checkpoint, or was made by another config.
     """
-    path = Path(workdir)
-    refuse_other_config(path, config, except_section="evaluation")
-    if not (path / "checkpoints").is_dir():
-        raise UserError(f"workdir {path} holds no checkpoint")
-    task = load_task(config)
-    reporter.task(config, task)
-    with RewardPool(num_workers=config.reward.num_workers) as pool:
-        run = make_run(config, task, pool, reporter.warm_start)
-        checkpoints = Checkpoints(path, config.training.keep_checkpoints)
-        restored = checkpoints.restore(run.state)
-        if restored is None:
-            raise UserError(f"workdir {path} holds no checkpoint")
-        reporter.message(f"policy   checkpoint at step {checkpoints.latest_step()}")
-        run.load(*restored)
-        scores = evaluate(config, task, run.model, run.sampling_params(), pool, run.mesh)
-    checkpoints.close()
-    reporter.scores({"score": scores}, f"{len(task.test.examples)} test problems")
+    with restored_run(config, workdir, reporter, except_section="evaluation") as run:
+        scores = evaluate(config, run.task, run.model, run.sampling_params(), run.pool, run.mesh)
+    reporter.scores({"score": scores}, f"{len(run.task.test.examples)} test problems")
     return scores
 
 
