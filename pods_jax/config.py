@@ -35,11 +35,15 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 @dataclasses.dataclass(frozen=True)
 class LoraConfig:
-    """Adapters of `rank` (0: none) trained in place of the weights; they are scaled by alpha / rank, as in PEFT."""
+    """Adapters of `rank` (0: none) trained in place of the weights; they are scaled by alpha / rank, as in PEFT.
+
+    quantize_base: "int8" or "nf4" keep the frozen weights small, through qwix; None leaves them in model.dtype.
+    """
 
     rank: int = 0
     alpha: float = 64.0
     target_modules: tuple[str, ...] = PROJECTIONS
+    quantize_base: str | None = None
 
     @property
     def scale(self) -> float:

@@ -82,6 +82,10 @@ def _names(config: Config) -> Iterator[str]:
     for key, known in choices.items():
         if _value(config, key) not in known:
             yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
+    if config.lora.quantize_base not in (None, "int8", "nf4"):
+        yield f"lora.quantize_base = '{config.lora.quantize_base}' is unknown (known: int8, nf4, None)"
+    if config.lora.quantize_base and not config.lora.rank:
+        yield "lora.quantize_base needs adapters to train: lora.rank is 0"
     for module in config.lora.target_modules:
         if module not in PROJECTIONS:
             yield f"lora.target_modules: '{module}' is unknown ({nearest(module, PROJECTIONS)})"

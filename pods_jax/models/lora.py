@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key
 
 from pods_jax.config import LoraConfig
 from pods_jax.models.decoder import ModelConfig, Params, Weight, init_tree, layer_weights, model_weights
+from pods_jax.models.quantized import Quantized
 
 MODULES = {f"{name}_proj": name for name in ("q", "k", "v", "o", "gate", "up", "down")}
 """The projections that can be adapted, by the names of `LoraConfig.target_modules` (transformers' and PEFT's)."""
@@ -27,7 +28,7 @@ class Adapted:
     and no gradient of its size. A and B act in x's precision.
     """
 
-    base: Float[Array, "*L in out"]
+    base: Float[Array, "*L in out"] | Quantized
     a: Float[Array, "*L in r"]
     b: Float[Array, "*L r out"]
     scale: float = dataclasses.field(metadata={"static": True})
@@ -42,7 +43,8 @@ class Adapted:
 
     def merged(self) -> Float[Array, "*L in out"]:
         """The one matrix that does the same, in the precision of the base."""
-        return self.base + (self.scale * (self.a @ self.b)).astype(self.base.dtype)
+        base = self.base.dense() if isinstance(self.base, Quantized) else self.base
+        return base + (self.scale * (self.a @ self.b)).astype(base.dtype)
 
 
 def adapter_weights(config: ModelConfig, lora: LoraConfig) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from pods_jax.config import Config
 from pods_jax.data.tokenizers import HFTokenizer
 from pods_jax.models import save_pretrained
+from pods_jax.models.lora import merge
 from pods_jax.models.peft_adapter import save_adapter
 from pods_jax.training.progress import Reporter
 from pods_jax.training.restore import restored_run
@@ -13,7 +14,8 @@ from pods_jax.training.restore import restored_run
 def export_checkpoint(config: Config, workdir: str | Path, out: str | Path, reporter: Reporter) -> None:
     """Writes the newest checkpoint of a workdir as a Hugging Face folder, its tokenizer included where it has one.
 
-    Adapters are merged into the weights; `out/adapter` holds them apart, in PEFT's format.
+    Adapters are merged into the weights (as dequantised, where they were quantised); `out/adapter` holds them apart, in
+    PEFT's format.
 
     Raises:
       UserError: the workdir holds no checkpoint, or was made by another config.
@@ -21,7 +23,7 @@ def export_checkpoint(config: Config, workdir: str | Path, out: str | Path, repo
     with restored_run(config, workdir, reporter) as run:
         tokenizer = run.task.tokenizer
         files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
-        save_pretrained(out, run.model, run.sampling_params(), tokenizer=files)
+        save_pretrained(out, run.model, merge(run.sampling_params()), tokenizer=files)
         if run.base is not None:
             save_adapter(Path(out) / "adapter", run.state.params, config.lora, config.model.path)
     reporter.message(f"outputs  {out}: config.json, safetensors" + (", adapter/" if config.lora.rank else ""))

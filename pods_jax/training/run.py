@@ -56,10 +56,11 @@ class Run:
     totals: Metrics
 
     def sampling_params(self) -> Params:
-        """The decoder's parameters, adapters merged into the weights: that makes a step of decoding cheapest."""
+        """The decoder's parameters; adapters are merged into plain weights, which makes decoding cheapest."""
         if self.base is None:
             return self.state.params
-        return merge(adapt(self.base, self.state.params, self.config.lora.scale))
+        adapted = adapt(self.base, self.state.params, self.config.lora.scale)
+        return adapted if self.config.lora.quantize_base else merge(adapted)
 
     def host_state(self) -> dict[str, Any]:
         """All that is not on the devices, as JSON-able values."""

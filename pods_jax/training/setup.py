@@ -13,6 +13,7 @@ from pods_jax.models import Decoder, ModelConfig, init_params
 from pods_jax.models.decoder import Params
 from pods_jax.models.lora import init_adapters
 from pods_jax.models.pretrained import load_pretrained
+from pods_jax.models.quantized import quantize
 from pods_jax.parallel import param_shardings
 from pods_jax.training.warm_start import warm_started_params
 
@@ -95,7 +96,8 @@ def split_trained(config: Config, model: Decoder, params: Params) -> tuple[Param
     """What stays frozen (None without LoRA), and what is trained."""
     if not config.lora.rank:
         return None, params
-    return params, init_adapters(model.config, config.lora, jax.random.key(config.seed))
+    base = quantize(params, config.lora.quantize_base) if config.lora.quantize_base else params
+    return base, init_adapters(model.config, config.lora, jax.random.key(config.seed))
 
 
 def _check_vocabulary(path: str, tokenizer: Tokenizer, model: ModelConfig) -> None:
