@@ -5,7 +5,8 @@
 
 Arguments: `:chain_sum` (default; reasoning-gym's sums and differences of two one- or two-digit numbers, of which the
 model gets 1 in 20 right), `:gsm_symbolic` (reasoning-gym's word problems), `:gsm8k` (needs --config.data.path=FOLDER
-with train.jsonl and test.jsonl, or the Hugging Face hub).
+with train.jsonl and test.jsonl, or the Hugging Face hub). `--config.lora.rank=64` trains adapters in place of all
+weights.
 """
 
 from ml_collections import ConfigDict
