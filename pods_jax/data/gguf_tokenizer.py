@@ -1,7 +1,9 @@
 """The tokenizer that a GGUF file describes in its metadata, rebuilt with `tokenizers`."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pods_jax.errors import UserError
 from pods_jax.model_files import GGUFFile
@@ -16,14 +18,43 @@ if TYPE_CHECKING:
 CONTROL, USER_DEFINED = 3, 4  # tokenizer.ggml.token_type
 
 
-def _smollm() -> "PreTokenizer":
+class Kind(NamedTuple):
+    """A kind of byte-level BPE.
+
+    Attributes:
+      split: cuts text into the pieces within which bytes are merged.
+      nfc: whether text is brought into Unicode's composed form first.
+      ignore_merges: whether a piece that is a token is taken whole, whatever the merges say.
+    """
+
+    split: Callable[[], "PreTokenizer"]
+    nfc: bool = False
+    ignore_merges: bool = False
+
+
+def _split_digits() -> "PreTokenizer":
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
     return Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
 
 
-PRE_TOKENIZERS = {"smollm": _smollm}
-"""How text is split before byte-pair merging, by tokenizer.ggml.pre."""
+def _split_words(digits: str) -> "PreTokenizer":
+    """The pattern of OpenAI's cl100k tokenizer, which Llama 3 and Qwen2 took over but for the run of digits."""
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+    rest = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    pattern = Regex(f"{words}|{digits}|{rest}")
+    return Sequence([Split(pattern, "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+KINDS = {
+    "smollm": Kind(_split_digits),
+    "llama-bpe": Kind(functools.partial(_split_words, r"\p{N}{1,3}"), ignore_merges=True),
+    "qwen2": Kind(functools.partial(_split_words, r"\p{N}"), nfc=True),
+}
+"""By tokenizer.ggml.pre; "llama-bpe" is Llama 3, and "qwen2" also Qwen2.5 and Qwen3."""
 
 
 def read_tokenizer(path: Path) -> tuple["PreTrainedTokenizerFast", tuple[int, ...]]:
@@ -50,28 +81,30 @@ def read_tokenizer(path: Path) -> tuple["PreTrainedTokenizerFast", tuple[int, ..
 
 
 def _byte_pair_tokenizer(file: GGUFFile, tokens: list[str]) -> "Tokenizer":
-    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
     if (model := file["tokenizer.ggml.model"]) != "gpt2":
         raise UserError(f"{file.path}: tokenizer model '{model}' is not supported, only 'gpt2' (byte-level BPE)")
     merges = [tuple(merge.split(" ")) for merge in file["tokenizer.ggml.merges"]]
-    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    tokenizer.pre_tokenizer = _pre_tokenizer(file)
+    kind, vocab = _kind(file), {token: i for i, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab, merges, ignore_merges=kind.ignore_merges))
+    tokenizer.pre_tokenizer = kind.split()
+    if kind.nfc:
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
-    for token, kind in zip(tokens, file["tokenizer.ggml.token_type"], strict=True):
-        if kind in (CONTROL, USER_DEFINED):
-            tokenizer.add_tokens([AddedToken(token, special=kind == CONTROL, normalized=False)])
+    for token, role in zip(tokens, file["tokenizer.ggml.token_type"], strict=True):
+        if role in (CONTROL, USER_DEFINED):
+            tokenizer.add_tokens([AddedToken(token, special=role == CONTROL, normalized=False)])
     if file.get("tokenizer.ggml.add_bos_token"):
         _prepend(tokenizer, tokens[file["tokenizer.ggml.bos_token_id"]])
     return tokenizer
 
 
-def _pre_tokenizer(file: GGUFFile) -> "PreTokenizer":
+def _kind(file: GGUFFile) -> Kind:
     name = file["tokenizer.ggml.pre"]
-    if name not in PRE_TOKENIZERS:
-        hint = nearest(name, PRE_TOKENIZERS)
-        raise UserError(f"{file.path}: tokenizer.ggml.pre '{name}' is not supported: {hint}")
-    return PRE_TOKENIZERS[name]()
+    if name not in KINDS:
+        raise UserError(f"{file.path}: tokenizer.ggml.pre '{name}' is not supported: {nearest(name, KINDS)}")
+    return KINDS[name]
 
 
 def _prepend(tokenizer: "Tokenizer", bos: str) -> None:

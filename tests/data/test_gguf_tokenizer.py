@@ -1,7 +1,13 @@
+import inspect
+import unicodedata
+
 import gguf
 import pytest
+import tokenizers
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers.convert_slow_tokenizer import TikTokenConverter
 
 from pods_jax.data.tokenizers import load_tokenizer
 from pods_jax.errors import UserError
@@ -59,6 +65,60 @@ def test_unsupported_kinds_are_refused(tmp_path, kind):
     ((key, value),) = kind.items()
     with pytest.raises(UserError, match=f"{key} '{value}' is not supported"):
         load_tokenizer(write_vocabulary(tmp_path / "v.gguf", **kind))
+
+
+# ---------------------------------------------------------------- Llama 3 and Qwen2
+
+BYTE_TOKENS = [*sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()), "12", "123", "ab", "Ġab", "'s", "<eos>"]
+MERGES = ["1 2", "a b", "Ġ ab", "12 3", "' s"]
+
+
+def write_byte_vocabulary(path, pre, tokens=BYTE_TOKENS, merges=MERGES):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * (len(tokens) - 1) + [3])
+    writer.add_token_merges(merges)
+    writer.add_eos_token_id(len(tokens) - 1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return load_tokenizer(path)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab 123'sS\n\t e\u0301"))
+
+
+@pytest.fixture(scope="module")
+def qwen2(tmp_path_factory):
+    vocab = {token: i for i, token in enumerate(BYTE_TOKENS)}
+    theirs = transformers.Qwen2Tokenizer(
+        vocab, [tuple(m.split(" ")) for m in MERGES], *["<eos>"] * 2, eos_token="<eos>"
+    )
+    return write_byte_vocabulary(tmp_path_factory.mktemp("qwen2") / "v.gguf", "qwen2"), theirs
+
+
+@given(text=TEXTS)
+def test_qwen2_splits_as_transformers_does(qwen2, text):
+    ours, theirs = qwen2
+    assert ours.encode_prompt(text) == theirs.encode(text)
+    assert ours.decode(ours.encode_prompt(text)) == unicodedata.normalize("NFC", text)
+
+
+def test_llama3_splits_by_its_pattern_and_prefers_whole_tokens(tmp_path):
+    """The pattern is the one with which transformers converts Llama 3's own files."""
+    tokens = [*BYTE_TOKENS[:-1], "xyz", "<eos>"]  # "xyz" is a token that no merge leads to
+    ours = write_byte_vocabulary(tmp_path / "v.gguf", "llama-bpe", tokens)
+    pattern = inspect.signature(TikTokenConverter.__init__).parameters["pattern"].default
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    text = "1234567 ab's, xyz  12\n\n'S é"
+    pieces = [piece for piece, _ in split.pre_tokenize_str(text)]
+    assert ours.decode(ours.encode_prompt(text)) == text
+    assert ours.encode_prompt(text) == [i for piece in pieces for i in ours.encode_prompt(piece)]
+    assert ours.encode_prompt("1234") == [tokens.index("123"), tokens.index("4")]
+    assert ours.encode_prompt("xyz") == [tokens.index("xyz")]
 
 
 # ---------------------------------------------------------------- SmolLM2
