@@ -16,7 +16,6 @@ from pods_jax.objective.losses import completion_mask, token_losses, token_weigh
 from pods_jax.parallel import batch_sharding, replicated, weight_shardings
 from pods_jax.rollout.scoring import Scores, group_logprobs
 
-
 FULL = LoraConfig(rank=0)  # all weights are trained
 
 
