@@ -43,6 +43,7 @@ def config(kind: type, ratio: int, *, tied: bool = False, scaled: bool = False):
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
         tie_word_embeddings=tied,
+        eos_token_id=None,  # nothing ends a completion early
     )
 
 
