@@ -82,6 +82,8 @@ def _names(config: Config) -> Iterator[str]:
     for key, known in choices.items():
         if _value(config, key) not in known:
             yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
+    if config.model.dtype == "bfloat16" and not config.lora.rank:
+        yield "model.dtype = 'bfloat16' would round small updates of the weights away: use 'float32', or lora.rank > 0"
     if config.lora.quantize_base not in (None, "int8", "nf4"):
         yield f"lora.quantize_base = '{config.lora.quantize_base}' is unknown (known: int8, nf4, None)"
     if config.lora.quantize_base and not config.lora.rank:

@@ -47,6 +47,7 @@ def test_every_problem_is_reported_at_once():
         ("model.num_key_value_heads=3", "multiple of model.num_key_value_heads"),
         ("selection.num_kept=1", "at least 2"),
         ("optimizer.micro_batch_size_per_device=24", "multiple or divisor of m = 16"),
+        ("model.dtype=bfloat16", "round small updates"),
         ("mesh.data=0", "mesh sizes must be positive"),
         ("rollout.temperature=0.0", "rollout.temperature must be positive"),
         ("training.max_minutes=0.0", "training.max_minutes must be positive or None"),
