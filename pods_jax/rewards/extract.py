@@ -4,19 +4,23 @@ Only what follows the last `</think>` counts, and only the last 100,000 characte
 are tried in this order, and each one found narrows the text for the next (`<answer>It is \boxed{3}</answer>` is 3):
 
 1. the last `<answer>` that is closed, up to its `</answer>`;
-2. the last balanced `\boxed{..}`;
+2. the last balanced `\boxed{..}`, with those that are joined to it (`\boxed{1}, \boxed{2}` is a list);
 3. what follows the last `####`, on that line or, if it is blank, on the next one that is not;
-4. what follows the last "answer is", "answer:" or "answer =", to the end of the sentence or line.
+4. what follows the last "answer is", "answer:" or "answer =", to the end of the sentence or line ("is not" is none).
 
 No marker, no answer: a number that merely occurs in the text is never taken for one. All is linear in the text.
 """
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 MAX_CHARS = 100_000
 
-_BRACES = re.compile(r"\\(?:boxed|fbox) ?\{|\\[{}]|[{}]")
-_PHRASE = re.compile(r"\banswer(?:\s{1,3}is\b|\*{0,2}\s{0,3}[:=])", re.IGNORECASE)
+_BRACES = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[{}]|[{}]")
+_BARE_BOX = re.compile(r"\\boxed\s{0,3}(-?[0-9]+(?:\.[0-9]+)?)(?![0-9])")
+_GLUE = re.compile(r"(?:[\s$,;&]|\band\b|\bor\b){0,16}")
+_PHRASE = re.compile(r"\banswer(?:\s{1,3}is\b(?!\s{1,3}not\b)|[\"'*]{0,3}\s{0,3}[:=])", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _TAG = re.compile(r"<[|/]")
 
@@ -44,17 +48,39 @@ def in_answer_tags(text: str) -> str | None:
 
 
 def in_box(text: str) -> str | None:
-    r"""The contents of the balanced `\boxed{..}` or `\fbox{..}` that starts last; escaped braces do not count."""
+    r"""The contents of the balanced `\boxed{..}` or `\fbox{..}` that starts last; escaped braces do not count.
+
+    Boxes with nothing but commas, dollars, "and", "or" and blanks between them are one answer in parts: their different
+    contents are joined by commas. Where no box is balanced, a number right after a `\boxed` without braces counts.
+    """
+    boxes = sorted(_boxes(text))
+    if not boxes:
+        bare = _BARE_BOX.findall(text)
+        return bare[-1] if bare else None
+    parts = [boxes.pop()]
+    while boxes and boxes[-1].end < parts[0].start and _GLUE.fullmatch(text[boxes[-1].end + 1 : parts[0].start]):
+        parts.insert(0, boxes.pop())
+    return ", ".join(dict.fromkeys(text[box.inside : box.end].strip() for box in parts))
+
+
+class _Box(NamedTuple):
+    """Places in a text: of the command, of its contents, of its closing brace."""
+
+    start: int
+    inside: int
+    end: int
+
+
+def _boxes(text: str) -> Iterator[_Box]:
+    """All balanced boxes."""
     unclosed: list[re.Match] = []
-    last = range(0)
     for brace in _BRACES.finditer(text):
         if brace[0] == "}" and unclosed:
             opening = unclosed.pop()
-            if opening[0] != "{" and opening.end() >= last.start:
-                last = range(opening.end(), brace.start())
+            if opening[0] != "{":
+                yield _Box(opening.start(), opening.end(), brace.start())
         elif brace[0].endswith("{") and brace[0] != r"\{":
             unclosed.append(brace)
-    return text[last.start : last.stop].strip() if last.start else None
 
 
 def after_hashes(text: str) -> str | None:

@@ -1,32 +1,43 @@
 """`RewardPool`: verifies batches of outputs, each under a deadline, whatever the verifiers do.
 
-Bounded verifiers (see `Verifier`) run in the caller's process. The others run in worker processes, which are started
-when first needed, reused, and replaced when they hang or die. Workers are new interpreters, neither forked (JAX has
-threads) nor started through `multiprocessing` (which imports the caller's `__main__`, and JAX with it, into each).
+Bounded verifiers, and the quick first layers of others (see `Verifier`), run in the caller's process. The rest runs in
+worker processes, which are started when first needed, reused, and replaced when they hang or die. Workers are new
+interpreters, neither forked (JAX has threads) nor started through `multiprocessing` (which imports the caller's
+`__main__`, and JAX with it, into each). A worker is sent a few outputs at a time, and answers one by one.
 """
 
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 import os
 import queue
+import select
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import IO, Any, NoReturn
 
 from pods_jax.errors import UserError
-from pods_jax.rewards.verdict import VERIFIERS, Verdict
+from pods_jax.rewards.callables import find_verifier
+from pods_jax.rewards.verdict import Verdict
 
 START_UP_S = 120.0
 TIMEOUT = Verdict(False, None, "timeout")
 CRASHED = Verdict(False, None, "crashed")
+
+# What waits in a pipe is less than its capacity, so that no process ever waits for the other one to read.
+MAX_CHUNK_BYTES = 32 << 10
+MAX_CHUNK_ITEMS = 16
+
+Pair = tuple[str, str]
 
 _COMMAND = (sys.executable, "-m", "pods_jax.rewards.worker")
 _warn_once = functools.lru_cache(maxsize=256)(logging.getLogger(__name__).warning)
@@ -34,11 +45,20 @@ _warn_once = functools.lru_cache(maxsize=256)(logging.getLogger(__name__).warnin
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """What a pool has done so far: outputs scored, and how many of them hit the deadline or broke their verifier."""
+    """What a pool has done so far.
+
+    Attributes:
+      scored: outputs in all.
+      timeouts, crashes: those that hit the deadline, or broke their verifier.
+      no_answer: those that commit to no answer.
+      unparsed: those whose answer the verifier cannot read.
+    """
 
     scored: int = 0
     timeouts: int = 0
     crashes: int = 0
+    no_answer: int = 0
+    unparsed: int = 0
 
 
 class RewardPool:
@@ -69,12 +89,15 @@ class RewardPool:
         Raises:
           UserError: for an unknown task, a gold that the verifier cannot use, or a verifier that no worker can load.
         """
-        verifier = VERIFIERS[task]
+        verifier = find_verifier(task)
         pairs = list(zip(outputs, golds, strict=True))
-        if verifier.bounded:
-            verdicts = [verifier.judge(output, gold) for output, gold in pairs]
-        else:
-            verdicts = list(self._threads.map(lambda pair: self._judge(task, *pair, deadline_s), pairs))
+        first_layer = verifier.judge if verifier.bounded else verifier.quick
+        verdicts = [first_layer(output, gold) for output, gold in pairs]
+        undecided = [place for place, verdict in enumerate(verdicts) if verdict is None]
+        chunks = list(_chunks([pairs[place] for place in undecided], len(self._workers)))
+        judged = self._threads.map(lambda chunk: self._judge(task, chunk, deadline_s), chunks)
+        for place, verdict in zip(undecided, itertools.chain.from_iterable(judged), strict=True):
+            verdicts[place] = verdict
         self._count(verdicts)
         return verdicts
 
@@ -88,10 +111,10 @@ class RewardPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _judge(self, task: str, output: str, gold: str, deadline_s: float | int) -> Verdict:
+    def _judge(self, task: str, pairs: Sequence[Pair], deadline_s: float | int) -> list[Verdict]:
         worker = self._idle.get()
         try:
-            return worker.judge(task, output, gold, deadline_s)
+            return worker.judge(task, pairs, deadline_s)
         finally:
             self._idle.put(worker)
 
@@ -102,7 +125,25 @@ class RewardPool:
                 self.counts.scored + len(verdicts),
                 self.counts.timeouts + reasons[TIMEOUT.reason],
                 self.counts.crashes + reasons[CRASHED.reason],
+                self.counts.no_answer + reasons["no answer"],
+                self.counts.unparsed + reasons["unparsed"],
             )
+
+
+def _chunks(pairs: Sequence[Pair], num_workers: int) -> Iterator[list[Pair]]:
+    """Consecutive pairs, as many as fit into a pipe and leave work for every worker; a large one travels alone."""
+    most = max(1, min(MAX_CHUNK_ITEMS, len(pairs) // (2 * num_workers)))
+    chunk: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        cost = 6 * sum(map(len, pair)) + 256  # JSON writes a character in up to six bytes
+        if chunk and (len(chunk) == most or size + cost > MAX_CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(pair)
+        size += cost
+    if chunk:
+        yield chunk
 
 
 def _close(threads: ThreadPoolExecutor, workers: Sequence["Worker"]) -> None:
@@ -128,16 +169,29 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen | None = None
         self._prepared: set[str] = set()
+        self._unread = b""
 
-    def judge(self, task: str, output: str, gold: str, deadline_s: float | int) -> Verdict:
-        """The verdict on one output, in a process that was made ready for the task before the clock starts."""
-        self._prepare(task)
-        request = {"judge": task, "output": output, "gold": gold, "deadline_s": deadline_s}
+    def judge(self, task: str, pairs: Sequence[Pair], deadline_s: float | int) -> list[Verdict]:
+        """The verdicts, in processes that were made ready for the task before the clock starts."""
+        verdicts: list[Verdict] = []
+        while len(verdicts) < len(pairs):
+            self._prepare(task)
+            verdicts += self._verdicts(task, pairs[len(verdicts) :], deadline_s)
+        return verdicts
+
+    def _verdicts(self, task: str, pairs: Sequence[Pair], deadline_s: float | int) -> Iterator[Verdict]:
+        """Verdicts up to and including the first for which the process did not reply."""
+        requests = [{"judge": task, "output": o, "gold": g, "deadline_s": deadline_s} for o, g in pairs]
         try:
-            kind, content = self._ask(request, deadline_s)
+            self._send(requests, deadline_s)
+            for _ in pairs:
+                yield self._verdict(task, *self._receive(deadline_s))
         except WorkerLost as lost:
-            return lost.verdict
+            yield lost.verdict
+
+    def _verdict(self, task: str, kind: str, content: Any) -> Verdict:
         if kind == "user error":
+            self.stop()  # with the replies that nobody will read
             raise UserError(content)
         if kind == "exception":
             _warn_once("the verifier of task '%s' raised %s", task, content)
@@ -165,11 +219,12 @@ class Worker:
             self._start()
         if task in self._prepared:
             return
-        module = VERIFIERS[task].judge.__module__
+        module = find_verifier(task).judge.__module__
         if module == "__main__":
             raise UserError(f"the verifier of task '{task}' is defined in __main__: workers need it in a module")
         try:
-            kind, content = self._ask({"prepare": task, "module": module}, START_UP_S)
+            self._send([{"prepare": task, "module": module}], START_UP_S)
+            kind, content = self._receive(START_UP_S)
         except WorkerLost as lost:
             raise UserError(f"the reward worker did not start ({lost}); `{' '.join(_COMMAND)}` shows why") from lost
         if kind != "ready":
@@ -186,26 +241,43 @@ class Worker:
             stderr=subprocess.DEVNULL,
             env=_environment(),
             start_new_session=True,  # Ctrl-C is for the parent
+            bufsize=0,
         )
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self._unread = b""
 
-    def _ask(self, request: dict[str, Any], deadline_s: float | int) -> tuple[str, Any]:
-        """One request and its reply. If there is none in time the process is stopped."""
-        process, expired = self._process, threading.Event()
-        timer = threading.Timer(deadline_s, lambda: (expired.set(), process.kill()))
-        timer.start()
-        try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = b""
-        finally:
-            timer.cancel()
-            timer.join()
-        if expired.is_set() or not line.endswith(b"\n"):
-            self.stop()
-            raise WorkerLost(TIMEOUT if expired.is_set() else CRASHED)
+    def _send(self, requests: Sequence[dict[str, Any]], deadline_s: float | int) -> None:
+        """Writes the requests. If the process does not take them in time it is stopped."""
+        pipe, end = self._process.stdin, time.monotonic() + deadline_s
+        data = memoryview(b"".join(json.dumps(request).encode() + b"\n" for request in requests))
+        while data:
+            self._wait(pipe, select.POLLOUT, end)
+            try:
+                data = data[pipe.write(data) or 0 :]
+            except BrokenPipeError:
+                self._lose(CRASHED)
+
+    def _receive(self, deadline_s: float | int) -> tuple[str, Any]:
+        """The next reply. If there is none in time the process is stopped."""
+        pipe, end = self._process.stdout, time.monotonic() + deadline_s
+        while b"\n" not in self._unread:
+            self._wait(pipe, select.POLLIN, end)
+            read = pipe.read(1 << 16)
+            if not read:
+                self._lose(CRASHED)
+            self._unread += read
+        line, _, self._unread = self._unread.partition(b"\n")
         return tuple(json.loads(line))
+
+    def _wait(self, pipe: IO[bytes], event: int, end: float) -> None:
+        poll = select.poll()
+        poll.register(pipe, event)
+        if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+            self._lose(TIMEOUT)
+
+    def _lose(self, verdict: Verdict) -> NoReturn:
+        self.stop()
+        raise WorkerLost(verdict)
 
 
 def _environment() -> dict[str, str]:

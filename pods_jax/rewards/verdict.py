@@ -14,7 +14,7 @@ class Verdict:
       correct: whether the output answers the problem.
       answer: the answer that was read (in canonical form where the task has one, so that equal answers are equal
         strings); None if there was none.
-      reason: "match", "mismatch", "no answer", "timeout", "crashed", or another short word.
+      reason: "match", "mismatch", "no answer", "unparsed", "timeout", "crashed", or another short word.
     """
 
     correct: bool
@@ -36,6 +36,10 @@ def _nothing() -> None:
     pass
 
 
+def _undecided(output: str, gold: str) -> None:
+    pass
+
+
 @dataclasses.dataclass(frozen=True)
 class Verifier:
     """A rule that judges outputs, and where it may run.
@@ -45,25 +49,34 @@ class Verifier:
         use is a `UserError`.
       bounded: its cost is bounded by construction (linear string work, small numbers), so it needs no deadline and
         runs in the caller's process. All others run in worker processes that can be killed.
+      quick: (output, gold) -> Verdict or None. A bounded first layer that runs in the caller's process and gives the
+        verdict that `judge` would give; only where it gives None does a worker judge.
       prepare: what a worker does once before the first deadline starts to count, such as slow imports.
     """
 
     judge: Callable[[str, str], Verdict]
     bounded: bool = False
+    quick: Callable[[str, str], Verdict | None] = _undecided
     prepare: Callable[[], None] = _nothing
 
 
 VERIFIERS: Registry[Verifier] = Registry("task")
 
 
-def register(name: str, *, bounded: bool = False, prepare: Callable[[], None] = _nothing):
+def register(
+    name: str,
+    *,
+    bounded: bool = False,
+    quick: Callable[[str, str], Verdict | None] = _undecided,
+    prepare: Callable[[], None] = _nothing,
+):
     """Registers a function (output, gold) -> Verdict as the verifier of task `name`; see `Verifier`.
 
     Workers find the function by importing the module that defines it, so that module must not be `__main__`.
     """
 
     def add(judge: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
-        VERIFIERS.register(name)(Verifier(judge, bounded, prepare))
+        VERIFIERS.register(name)(Verifier(judge, bounded, quick, prepare))
         return judge
 
     return add

@@ -20,7 +20,7 @@ import traceback
 from typing import Any, BinaryIO
 
 from pods_jax.errors import UserError
-from pods_jax.rewards.verdict import VERIFIERS
+from pods_jax.rewards.callables import find_verifier
 
 MEMORY_BYTES = 4 << 30
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -56,7 +56,7 @@ def _reply(request: dict[str, Any]) -> tuple[str, Any]:
 
 def _prepare(request: dict[str, Any]) -> tuple[str, None]:
     importlib.import_module(request["module"])
-    VERIFIERS[request["prepare"]].prepare()
+    find_verifier(request["prepare"]).prepare()
     return "ready", None
 
 
@@ -64,7 +64,7 @@ def _judge(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     # The parent keeps the deadline. This timer, whose default action is to end the process, is for orphans.
     signal.setitimer(signal.ITIMER_REAL, 2 * request["deadline_s"] + 1)
     try:
-        verdict = VERIFIERS[request["judge"]].judge(request["output"], request["gold"])
+        verdict = find_verifier(request["judge"]).judge(request["output"], request["gold"])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return "verdict", dataclasses.asdict(verdict)

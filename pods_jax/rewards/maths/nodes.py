@@ -1,0 +1,115 @@
+"""The tree of a parsed answer. Nodes are immutable, and equal if they are written alike."""
+
+import dataclasses
+from collections.abc import Iterator
+from fractions import Fraction
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Number:
+    """An exact rational."""
+
+    value: Fraction
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Symbol:
+    """A letter, perhaps with a subscript."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Text:
+    """Words, in lower case, that stand for themselves."""
+
+    words: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """An operation ("add", "mul", "neg", "div", "pow", "sin", ..) or, without arguments, a constant ("pi", ..)."""
+
+    name: str
+    args: "tuple[Node, ...]" = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Items:
+    """Several answers. kind: "list" (bare, in any order), "tuple" (ordered), "set" or "union" (of intervals, sets)."""
+
+    kind: str
+    items: "tuple[Node, ...]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interval:
+    """From low to high; each end belongs to it or not."""
+
+    low: "Node"
+    high: "Node"
+    low_closed: bool
+    high_closed: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Relation:
+    """sides[0] operators[0] sides[1] ..; operators are "=", "<", "<=", ">", ">=", "!=", "in"."""
+
+    operators: tuple[str, ...]
+    sides: "tuple[Node, ...]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rows of equal length."""
+
+    rows: "tuple[tuple[Node, ...], ...]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Quantity:
+    """A value with a unit or a currency in canonical form."""
+
+    value: "Node"
+    unit: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BaseNumber:
+    """Digits that state their base."""
+
+    digits: str
+    base: int
+
+
+Node = Number | Symbol | Text | Call | Items | Interval | Relation | Matrix | Quantity | BaseNumber
+
+INFINITY = Call("inf")
+IMAGINARY = Call("i")
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes directly inside a node."""
+    match node:
+        case Call(_, inside) | Items(_, inside) | Relation(_, inside):
+            return inside
+        case Interval(low, high):
+            return low, high
+        case Matrix(rows):
+            return tuple(entry for row in rows for entry in row)
+        case Quantity(value, _):
+            return (value,)
+    return ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all nodes inside it."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def symbols(*nodes: Node) -> list[str]:
+    """The names of the symbols in the nodes, sorted."""
+    return sorted({inside.name for node in nodes for inside in walk(node) if isinstance(inside, Symbol)})
