@@ -89,9 +89,9 @@ def after_hashes(text: str) -> str | None:
     return _first_line(rest) if mark else None
 
 
-def after_phrase(text: str) -> str | None:
-    """The rest of the sentence that follows the last "answer is", "answer:" or "answer ="."""
-    end = max((phrase.end() for phrase in _PHRASE.finditer(text)), default=None)
+def after_phrase(text: str, pattern: re.Pattern = _PHRASE) -> str | None:
+    """The rest of the sentence that follows the last "answer is", "answer:" or "answer =" (or another pattern)."""
+    end = max((phrase.end() for phrase in pattern.finditer(text)), default=None)
     return None if end is None else _SENTENCE_END.split(_first_line(text[end:]), maxsplit=1)[0].strip(" *")
 
 

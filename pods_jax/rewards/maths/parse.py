@@ -44,6 +44,7 @@ _ACCENTS = frozenset({r"\vec", r"\overline", r"\bar", r"\hat", r"\tilde", r"\dot
                       r"\mathbf"})  # fmt: skip
 _FENCES = {r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}
 _MATRICES = frozenset({"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array", "vmatrix"})
+_CROSS = Token("name", "x")  # between two numbers
 _END = Token("finish", "")
 
 _BASE = re.compile(
@@ -178,7 +179,7 @@ class _Parser:
     def with_unit(self, value: Node, currency: str) -> Node:
         """The value with the words and unit letters that follow it."""
         written = []
-        while self.peek().kind == "text" or (self.peek().kind == "name" and self.peek().text in UNIT_NAMES):
+        while self.peek().kind == "text" or (self.peek().kind == "name" and _is_unit(self.peek().text)):
             written.append(self.take().text + self.unit_power())
             if self.accept("/"):
                 written.append("/")
@@ -225,6 +226,8 @@ class _Parser:
         product = self.power()
         while True:
             operator = _PRODUCTS.get(self.peek().text)
+            if self.peek() == _CROSS and self.peek(1).kind == "number":
+                operator = "mul"
             if operator:
                 self.take()
                 product = Call(operator, (product, self.signed(self.power)))
@@ -237,7 +240,7 @@ class _Parser:
         """Whether the next token multiplies what stands before it without a sign between them."""
         kind, text = self.peek()
         if kind == "name":
-            return text not in UNIT_NAMES or len(text) == 1
+            return not _is_unit(text) or len(text) == 1
         if text == "|":
             return not self.bars
         return text in ("(", "[", "{") or (kind == "command" and self.is_primary_command(text))
@@ -534,6 +537,14 @@ class _Parser:
         if len({len(row) for row in rows}) != 1:
             raise Unparsable("ragged matrix")
         return Call("det", (Matrix(tuple(rows)),)) if name == "vmatrix" else Matrix(tuple(rows))
+
+
+def _is_unit(letters: str) -> bool:
+    """Whether a run of letters after a value is a unit rather than a factor."""
+    if letters in UNIT_NAMES:
+        return True
+    known = letters in FUNCTIONS or letters[:-1] in FUNCTIONS or letters in ("sqrt", *_WORD_CONSTANTS)
+    return (is_word(letters) or len(letters) > 3) and not known
 
 
 def _fail(what: str):

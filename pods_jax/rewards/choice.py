@@ -1,0 +1,75 @@
+r"""Task "choice": one option letter, or yes/no (which is true/false).
+
+The answer is the marked one (see `extract`; "option is" and "choice is" mark one too), read from its start: `B`,
+`(B)`, `B: a weak acid`, `\text{B}`, "option B", "B because ..". Without a marker it is a reply of one line that is an
+option ("B) 3.2 g"), "Option B is correct", or "Answer B". Refused: two letters ("A or B", "AB"), a letter that begins
+a word ("Benzene"), an article ("A base").
+"""
+
+import re
+
+from pods_jax.errors import UserError
+from pods_jax.rewards.extract import after_phrase, after_thinking, final_answer
+from pods_jax.rewards.verdict import Verdict, compared, no_answer, register
+
+_WORDS = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
+_WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boxed|textit)\s{0,2}\{|\\[()\[\]]|[${}*\"'`\[\]]")
+_LETTER = re.compile(
+    r"(?:(?:the\s)?(?:correct\s)?(?:option|choice|answer)\s)?(?:is\s)?\(?(?P<letter>[A-Z]|[a-z](?=\W*$))(?![\w'’-])\)?"
+    r"(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_WORD = re.compile(r"(?P<word>yes|no|true|false)\b(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_ANOTHER = re.compile(
+    r"\s*(?:,|/|&|;|\+|\bor\b|\band\b|\s)\s*\(?(?:[A-Z]|yes|no|true|false)\)?(?![\w'’])", re.IGNORECASE
+)
+_ARTICLE = re.compile(r"\s(?!because|since|as|is|due|which|for|with|based|that|in|given)[a-z]")
+_UNMARKED = re.compile(
+    r"\(?[A-Z][).:](?!\w)|(?:the\s)?(?:option|answer|choice)\s+\(?[A-Z]\)?(?!\w)|\W*[A-Z]\W*$", re.IGNORECASE
+)
+_PHRASE = re.compile(r"\b(?:option|choice)\s{1,3}is\b(?!\s{1,3}not\b)", re.IGNORECASE)
+_FULL_WIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+_MAX_CHARS = 2_000
+
+
+@register("choice", bounded=True)
+def judge(output: str, gold: str) -> Verdict:
+    """Compares two options.
+
+    Raises:
+      UserError: if the gold is not one letter, yes, no, true or false.
+    """
+    expected = _option(gold)
+    if expected is None:
+        raise UserError(f"choice: the gold {gold[:80]!r} is neither a letter nor yes/no/true/false")
+    stated = read_option(output)
+    return no_answer() if stated is None else compared(stated == expected, stated)
+
+
+def read_option(output: str) -> str | None:
+    """The option of an output, an upper-case letter, "yes" or "no"; None if it commits to none."""
+    output = output.translate(_FULL_WIDTH)
+    marked = final_answer(output) or after_phrase(after_thinking(output), _PHRASE)
+    return _option(marked or _unmarked(output))
+
+
+def _unmarked(output: str) -> str:
+    """The reply, if it is one line that states an option and nothing else."""
+    text = after_thinking(output)
+    line = " ".join(text.split()) if len(text.split(maxsplit=2)) <= 2 else text
+    if "\n" in line or len(line) > _MAX_CHARS:
+        return ""
+    bare = _WRAPPERS.sub("", line).strip()
+    return line if _UNMARKED.match(bare) or bare.strip(" .!").lower() in _WORDS else ""
+
+
+def _option(text: str) -> str | None:
+    bare = _WRAPPERS.sub("", text[:_MAX_CHARS]).strip(" \t\r\n.:")
+    match = _WORD.match(bare) or _LETTER.match(bare)
+    if match is None or _ANOTHER.match(match["rest"]):
+        return None
+    if match.re is _WORD:
+        return _WORDS[match["word"].lower()]
+    letter = match["letter"]
+    article = letter in ("A", "I") and bare.startswith(letter) and _ARTICLE.match(match["rest"])
+    return None if article else letter.upper()
