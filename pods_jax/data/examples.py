@@ -16,21 +16,24 @@ class Example:
       prompt: the user's message (or, for tokenizers without a chat template, the raw prompt).
       gold: what `pods_jax.rewards.verify` compares an answer with.
       kind: a label by which evaluations are broken down ("" for none).
+      where: the row of a file that it comes from, for messages ("" for generated examples).
     """
 
     prompt: str
     gold: str
     kind: str = ""
+    where: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Finite training and test examples; no test problem is among the training ones.
+    """Finite training and test examples; sets that are for evaluation alone have no training ones.
 
     Attributes:
       task: the name of the verifier for the golds.
       system: the system message ("" for none).
       alphabet: the characters a character tokenizer needs, where a policy may be trained from scratch ("" where not).
+      skipped: how many rows were left out as unusable.
       demonstrate: (generator, count) -> [(prompt, completion)] for a supervised warm start, where there is one.
     """
 
@@ -39,6 +42,7 @@ class Dataset:
     task: str
     system: str = ""
     alphabet: str = ""
+    skipped: int = 0
     demonstrate: Callable[[np.random.Generator, int], list[tuple[str, str]]] | None = None
 
 

@@ -32,18 +32,27 @@ _FULL_WIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
 _MAX_CHARS = 2_000
 
 
-@register("choice", bounded=True)
+def check(gold: str) -> None:
+    """See `Verifier`."""
+    _expected(gold)
+
+
+@register("choice", bounded=True, check=check)
 def judge(output: str, gold: str) -> Verdict:
     """Compares two options.
 
     Raises:
       UserError: if the gold is not one letter, yes, no, true or false.
     """
-    expected = _option(gold)
-    if expected is None:
-        raise UserError(f"choice: the gold {gold[:80]!r} is neither a letter nor yes/no/true/false")
-    stated = read_option(output)
+    expected, stated = _expected(gold), read_option(output)
     return no_answer() if stated is None else compared(stated == expected, stated)
+
+
+def _expected(gold: str) -> str:
+    option = _option(gold)
+    if option is None:
+        raise UserError(f"choice: the gold {gold[:80]!r} is neither a letter nor yes/no/true/false")
+    return option
 
 
 def read_option(output: str) -> str | None:

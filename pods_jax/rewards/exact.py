@@ -1,9 +1,16 @@
 """Task "exact": the output, without blanks around it, is the gold."""
 
+from pods_jax.errors import UserError
 from pods_jax.rewards.verdict import Verdict, compared, register
 
 
-@register("exact", bounded=True)
+def check(gold: str) -> None:
+    """See `Verifier`."""
+    if not gold.strip():
+        raise UserError("exact: the gold is empty")
+
+
+@register("exact", bounded=True, check=check)
 def judge(output: str, gold: str) -> Verdict:
     """Compares the stripped strings."""
     answer = output.strip()

@@ -12,14 +12,11 @@ No marker, no answer: a number that merely occurs in the text is never taken for
 """
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+
+from pods_jax.boxed import in_box
 
 MAX_CHARS = 100_000
 
-_BRACES = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[{}]|[{}]")
-_BARE_BOX = re.compile(r"\\boxed\s{0,3}(-?[0-9]+(?:\.[0-9]+)?)(?![0-9])")
-_GLUE = re.compile(r"(?:[\s$,;&]|\band\b|\bor\b){0,16}")
 _PHRASE = re.compile(r"\banswer(?:\s{1,3}is\b(?!\s{1,3}not\b)|[\"'*]{0,3}\s{0,3}[:=])", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _TAG = re.compile(r"<[|/]")
@@ -45,42 +42,6 @@ def in_answer_tags(text: str) -> str | None:
     closed, _, _ = text.rpartition("</answer>")
     _, opening, inside = closed.rpartition("<answer>")
     return inside.partition("</answer>")[0].strip() if opening else None
-
-
-def in_box(text: str) -> str | None:
-    r"""The contents of the balanced `\boxed{..}` or `\fbox{..}` that starts last; escaped braces do not count.
-
-    Boxes with nothing but commas, dollars, "and", "or" and blanks between them are one answer in parts: their different
-    contents are joined by commas. Where no box is balanced, a number right after a `\boxed` without braces counts.
-    """
-    boxes = sorted(_boxes(text))
-    if not boxes:
-        bare = _BARE_BOX.findall(text)
-        return bare[-1] if bare else None
-    parts = [boxes.pop()]
-    while boxes and boxes[-1].end < parts[0].start and _GLUE.fullmatch(text[boxes[-1].end + 1 : parts[0].start]):
-        parts.insert(0, boxes.pop())
-    return ", ".join(dict.fromkeys(text[box.inside : box.end].strip() for box in parts))
-
-
-class _Box(NamedTuple):
-    """Places in a text: of the command, of its contents, of its closing brace."""
-
-    start: int
-    inside: int
-    end: int
-
-
-def _boxes(text: str) -> Iterator[_Box]:
-    """All balanced boxes."""
-    unclosed: list[re.Match] = []
-    for brace in _BRACES.finditer(text):
-        if brace[0] == "}" and unclosed:
-            opening = unclosed.pop()
-            if opening[0] != "{":
-                yield _Box(opening.start(), opening.end(), brace.start())
-        elif brace[0].endswith("{") and brace[0] != r"\{":
-            unclosed.append(brace)
 
 
 def after_hashes(text: str) -> str | None:

@@ -37,7 +37,17 @@ _TERM = re.compile(
 _PHRASE = re.compile(r"\bequation\s(?:is|becomes)\b\s{0,3}:?|\bequation\s{0,3}:", re.IGNORECASE)
 
 
-@register("filling", bounded=True)
+def check(gold: str) -> None:
+    """See `Verifier`."""
+    expected(gold)
+
+
+def has_arrow(text: str) -> bool:
+    """Whether a text is meant as a reaction."""
+    return bool(_ARROW.search(text))
+
+
+@register("filling", bounded=True, check=check)
 def judge(output: str, gold: str) -> Verdict:
     """Compares two reactions, or two texts.
 
@@ -59,7 +69,7 @@ def expected(gold: str) -> tuple[Side, Side] | None:
     """The reaction of a gold; None if it is a text."""
     if not gold.strip():
         raise UserError("filling: the gold is empty")
-    if not _ARROW.search(gold):
+    if not has_arrow(gold):
         return None
     reaction = parse_reaction(gold)
     if reaction is None:

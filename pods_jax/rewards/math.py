@@ -31,7 +31,15 @@ def quick_comparison(answer: str, gold: str) -> Verdict | None:
     return None if stated is None or expected is None else compared(stated == expected, str(stated))
 
 
-@register("math", quick=quick)
+def check(gold: str) -> None:
+    """A gold must be extracted whole out of a box, and be equal to itself by the rule that answers are compared by."""
+    if final_answer(f"\\boxed{{{gold}}}") != checked(gold).strip():
+        raise UserError(f"math: the gold {gold[:80]!r} has unbalanced braces")
+    if not compare(gold, gold).correct:
+        raise UserError(f"math: the gold {gold[:80]!r} cannot be read")
+
+
+@register("math", quick=quick, check=check)
 def judge(output: str, gold: str) -> Verdict:
     """Compares the final answer with the gold; docs/rewards.md lists the conventions.
 
@@ -42,6 +50,7 @@ def judge(output: str, gold: str) -> Verdict:
 
 
 def checked(gold: str) -> str:
+    """The gold, if it is not empty."""
     if not gold.strip():
         raise UserError("math: the gold is empty")
     return gold
@@ -78,4 +87,4 @@ def _spelling(text: str) -> list[str]:
     try:
         return [token.text.lower() if len(token.text) > 1 else token.text for token in tokenize(text)]
     except Unparsable:
-        return text.split()
+        return []

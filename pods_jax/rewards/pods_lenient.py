@@ -8,7 +8,7 @@ is stricter.
 import re
 
 from pods_jax.rewards.extract import MAX_CHARS
-from pods_jax.rewards.math import checked, compare, quick_comparison
+from pods_jax.rewards.math import check, checked, compare, quick_comparison
 from pods_jax.rewards.verdict import Verdict, no_answer, register
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -29,7 +29,7 @@ def quick(output: str, gold: str) -> Verdict | None:
     return _best([quick_comparison(candidate, gold.strip()) for candidate in candidates(output)])
 
 
-@register("pods_lenient", quick=quick)
+@register("pods_lenient", quick=quick, check=check)
 def judge(output: str, gold: str) -> Verdict:
     """The first verdict that says correct, or else the last one."""
     verdicts = [

@@ -36,6 +36,10 @@ def _nothing() -> None:
     pass
 
 
+def _accept(gold: str) -> None:
+    pass
+
+
 def _undecided(output: str, gold: str) -> None:
     pass
 
@@ -51,12 +55,14 @@ class Verifier:
         runs in the caller's process. All others run in worker processes that can be killed.
       quick: (output, gold) -> Verdict or None. A bounded first layer that runs in the caller's process and gives the
         verdict that `judge` would give; only where it gives None does a worker judge.
+      check: (gold) -> None; a `UserError` for a gold that cannot be used, or that does not equal itself.
       prepare: what a worker does once before the first deadline starts to count, such as slow imports.
     """
 
     judge: Callable[[str, str], Verdict]
     bounded: bool = False
     quick: Callable[[str, str], Verdict | None] = _undecided
+    check: Callable[[str], None] = _accept
     prepare: Callable[[], None] = _nothing
 
 
@@ -68,6 +74,7 @@ def register(
     *,
     bounded: bool = False,
     quick: Callable[[str, str], Verdict | None] = _undecided,
+    check: Callable[[str], None] = _accept,
     prepare: Callable[[], None] = _nothing,
 ):
     """Registers a function (output, gold) -> Verdict as the verifier of task `name`; see `Verifier`.
@@ -76,7 +83,7 @@ def register(
     """
 
     def add(judge: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
-        VERIFIERS.register(name)(Verifier(judge, bounded, quick, prepare))
+        VERIFIERS.register(name)(Verifier(judge, bounded, quick, check, prepare))
         return judge
 
     return add

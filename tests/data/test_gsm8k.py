@@ -84,7 +84,7 @@ def test_missing_empty_and_binary_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"test\.jsonl: the file is empty"):
         load(str(tmp_path), {}, seed=0)
     (tmp_path / "test.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match=r"test\.jsonl: cannot be read"):
+    with pytest.raises(UserError, match=r"test\.jsonl:1: not UTF-8"):
         load(str(tmp_path), {}, seed=0)
 
 

@@ -1,0 +1,191 @@
+"""Data sets of problems with a gold answer, from files or from the hub: what they have in common.
+
+A data set is a `Source`: where it is on the hub, and how a row becomes an example. Registering one gives a loader.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pods_jax.data.examples import Dataset, Example, register
+from pods_jax.data.reading import SUFFIXES, BadRow, Row, file_rows, hub_rows
+from pods_jax.errors import UserError
+from pods_jax.registry import nearest
+
+NUM_TEST = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A published data set.
+
+    Attributes:
+      name: in the registry.
+      hub: repository on the Hugging Face hub; configs: its configurations to read.
+      train, test: the names of the splits on the hub; None where there is none.
+      example: row fields -> Example, None for a row that is not part of the set; raises `BadRow`.
+      task: the verifier of the golds.
+      system: the system message.
+      ids: fields of which the first that is present names the row; no two rows of a split share a name.
+      shuffled: whether the rows are in order of topic, so that a test split is drawn instead of taken from the end.
+    """
+
+    name: str
+    hub: str
+    example: Callable[[Mapping[str, Any]], Example | None]
+    task: str
+    system: str
+    configs: Sequence[str | None] = (None,)
+    train: str | None = "train"
+    test: str | None = "test"
+    ids: Sequence[str] = ("unique_id", "id", "idx")
+    shuffled: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a loader takes beside a path.
+
+    Attributes:
+      num_test: how many test problems. By default all of a test split, and 200 of data without one.
+      on_bad: "error", or "skip": leave out and count rows that are malformed, incomplete, repeated, or without a gold.
+    """
+
+    num_test: int | None = None
+    on_bad: str = "error"
+
+
+def register_source(source: Source) -> Callable[[str | None, Mapping, int], Dataset]:
+    """Registers and returns the loader of a data set, a function (path, options, seed) -> Dataset.
+
+    path: a folder with train and test files (.jsonl, .json, .parquet), a folder with others, all of which are read, or
+    one file; None for the hub. Files without a split of their own are split by `Options.num_test`.
+
+    The loader raises a UserError for what is missing, empty or malformed (naming file and line) and unknown options.
+    """
+
+    def load(path: str | None, options: Mapping, seed: int) -> Dataset:
+        return _Loader(source, parse_options(source.name, options), seed).load(path)
+
+    return register(source.name)(load)
+
+
+def parse_options(name: str, options: Mapping) -> Options:
+    """The options of a loader.
+
+    Raises:
+      UserError: for an unknown name or a value out of range.
+    """
+    known = [field.name for field in dataclasses.fields(Options)]
+    for option in options:
+        if option not in known:
+            raise UserError(f"data set {name}: unknown option '{option}': {nearest(option, known)}")
+    parsed = Options(**options)
+    if parsed.num_test is not None and parsed.num_test < 1:
+        raise UserError(f"data set {name}: num_test is {parsed.num_test}, and must be at least 1")
+    if parsed.on_bad not in ("error", "skip"):
+        raise UserError(f"data set {name}: on_bad is '{parsed.on_bad}', and must be 'error' or 'skip'")
+    return parsed
+
+
+class _Loader:
+    """One pass over a data set; counts what it skips."""
+
+    def __init__(self, source: Source, options: Options, seed: int):
+        self.source, self.options, self.seed = source, options, seed
+        self.skipped = 0
+
+    def load(self, path: str | None) -> Dataset:
+        splits = self.from_hub() if path is None else self.from_path(Path(path))
+        train, test = (() if split is None else split for split in splits)
+        return Dataset(
+            train,
+            test[: self.options.num_test],
+            task=self.source.task,
+            system=self.source.system,
+            skipped=self.skipped,
+        )
+
+    def from_hub(self) -> tuple[Sequence[Example] | None, Sequence[Example]]:
+        s = self.source
+        train, test = (
+            None if split is None else self.examples(hub_rows(s.hub, s.configs, split), f"{s.hub} {split}")
+            for split in (s.train, s.test)
+        )
+        return self.split(train, s.hub) if test is None else (train, test)
+
+    def from_path(self, path: Path) -> tuple[Sequence[Example] | None, Sequence[Example]]:
+        if not path.is_dir():
+            return self.split(self.of_files([path]), path)
+        train, test = (_split_file(path, split) for split in ("train", "test"))
+        others = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        if not train.exists() and not test.exists() and others:
+            return self.split(self.of_files(others), path)
+        if self.source.train is None and not train.exists():
+            return None, self.of_files([test])
+        return self.of_files([train]), self.of_files([test])
+
+    def of_files(self, paths: Sequence[Path]) -> tuple[Example, ...]:
+        return tuple(example for path in paths for example in self.examples(file_rows(path), str(path)))
+
+    def split(self, examples: Sequence[Example], place: object) -> tuple[Sequence[Example] | None, Sequence[Example]]:
+        """Training and test examples out of one file; all are for testing where the data set has no training split."""
+        if self.source.train is None:
+            return None, examples
+        num_test = self.options.num_test or NUM_TEST
+        if num_test >= len(examples):
+            raise UserError(
+                f"{place}: {num_test} test problems of {len(examples)} leave none for training: set num_test"
+            )
+        if self.source.shuffled:
+            order = np.random.default_rng([self.seed, 0]).permutation(len(examples))
+            examples = tuple(examples[place] for place in order)
+        return examples[:-num_test], examples[-num_test:]
+
+    def examples(self, rows: Iterable[Row], place: str) -> tuple[Example, ...]:
+        """The examples of one file or hub split."""
+        examples, seen = [], {}
+        for row in rows:
+            try:
+                example = self.example(row, seen)
+            except BadRow as error:
+                if self.options.on_bad == "error":
+                    raise UserError(
+                        f"{row.where}: {error} (data.options.on_bad='skip' leaves such rows out)"
+                    ) from error
+                self.skipped += 1
+                continue
+            if example is not None:
+                examples.append(dataclasses.replace(example, where=row.where))
+        if not examples:
+            raise UserError(f"{place}: the file is empty" if not self.skipped else f"{place}: no row is usable")
+        return tuple(examples)
+
+    def example(self, row: Row, seen: dict[str, str]) -> Example | None:
+        fields = row.fields()
+        example = self.source.example(fields)
+        name = next((str(fields[key]) for key in self.source.ids if fields.get(key) is not None), None)
+        if name is not None and seen.setdefault(name, row.where) != row.where:
+            raise BadRow(f"the same id '{name}' as {seen[name]}")
+        return example
+
+
+def _split_file(folder: Path, split: str) -> Path:
+    """The file of a split; with the first suffix, if there is none, to be named as missing."""
+    candidates = [folder / f"{split}{suffix}" for suffix in SUFFIXES]
+    return next((path for path in candidates if path.exists()), candidates[0])
+
+
+def text_field(fields: Mapping[str, Any], *names: str) -> str:
+    """The first of the fields that holds a text that is not blank, stripped.
+
+    Raises:
+      BadRow: if there is none.
+    """
+    for name in names:
+        if isinstance(fields.get(name), str) and fields[name].strip():
+            return fields[name].strip()
+    raise BadRow(f"expected a text that is not empty in '{names[0]}'" + "".join(f" or '{n}'" for n in names[1:]))

@@ -1,0 +1,109 @@
+"""Rows of JSON Lines files, Parquet files and the Hugging Face hub, each with the place it comes from."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pods_jax.errors import UserError
+
+SUFFIXES = (".jsonl", ".json", ".parquet")
+
+
+class BadRow(Exception):
+    """A row that is no example; the message says why, without the place."""
+
+
+class Row:
+    """One row.
+
+    Attributes:
+      where: "file:line", "file:row" or "repository split:row", counted from 1.
+    """
+
+    def __init__(self, where: str, content: bytes | Mapping[str, Any]):
+        self.where, self._content = where, content
+
+    def fields(self) -> Mapping[str, Any]:
+        """The row as a mapping.
+
+        Raises:
+          BadRow: if it is not UTF-8, not JSON, or not an object.
+        """
+        fields = _decoded(self._content) if isinstance(self._content, bytes) else self._content
+        if not isinstance(fields, Mapping):
+            raise BadRow("expected an object")
+        return fields
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise BadRow(f"not UTF-8: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"not JSON: {error}") from error
+
+
+def file_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file; blank lines are skipped.
+
+    Raises:
+      UserError: for a file that cannot be read, or a suffix other than `SUFFIXES`.
+    """
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}")
+    return _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
+
+
+def _json_rows(path: Path) -> Iterator[Row]:
+    """A JSON file may also be one array, whose items count as its lines."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    if path.suffix == ".json" and content.lstrip().startswith(b"["):
+        items = _array(path, content)
+        yield from (Row(f"{path}:{number}", item) for number, item in enumerate(items, start=1))
+        return
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if line.strip():
+            yield Row(f"{path}:{number}", line)
+
+
+def _array(path: Path, content: bytes) -> list[Any]:
+    try:
+        return _decoded(content)
+    except BadRow as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow.parquet  # comes with `datasets`; half a second of imports that others are spared
+
+    try:
+        records = pyarrow.parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of ValueError
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    for number, record in enumerate(records, start=1):
+        yield Row(f"{path}:{number}", record)
+
+
+def hub_rows(repository: str, configs: Sequence[str | None], split: str) -> Iterator[Row]:
+    """The rows of a split, of one configuration after the other.
+
+    Raises:
+      UserError: without a network, or if the hub has no such data.
+    """
+    import datasets  # a second of imports that file users are spared
+
+    for config in configs:
+        try:
+            records = datasets.load_dataset(repository, config, split=split)
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"cannot load {repository} from the Hugging Face hub ({error}); offline, set data.path to a folder "
+                "with train.jsonl and test.jsonl, or to a file"
+            ) from error
+        place = " ".join(filter(None, (repository, config, split)))
+        yield from (Row(f"{place}:{number}", record) for number, record in enumerate(records, start=1))
