@@ -64,19 +64,36 @@ class WarmStartConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """name: a registered data set; path: its files, where it has any; options: what its loader takes."""
+    """name: a registered data set; path: its files, where it has any; options: what its loader takes.
+
+    eval_name, eval_path, eval_options: another data set to evaluate on; None: the test problems of the first one.
+    system_prompt: None: the data set's own. prompt_template: the user's message, with the problem for "{question}".
+    """
 
     name: str = "addition"
     path: str | None = None
     options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    eval_name: str | None = None
+    eval_path: str | None = None
+    eval_options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    system_prompt: str | None = None
+    prompt_template: str = "{question}"
 
 
 @dataclasses.dataclass(frozen=True)
 class RewardConfig:
-    """reward = 1[correct] + format_weight x format; a verification past deadline_s counts as wrong."""
+    """reward = sum of weight x part; a verification past deadline_s counts as wrong.
 
+    task: the verifier, by name or as "module:function"; None: the data set's own.
+    parts: weights by part, or the name of a set of them (see `pods_jax.rewards.parts`).
+    functions: "module:function" by part, for parts of your own with the signature of TRL's reward functions.
+    format: the format that evaluations report.
+    """
+
+    task: str | None = None
+    parts: FrozenConfigDict | str = "correctness"
+    functions: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
     format: str = "none"
-    format_weight: float = 0.0
     num_workers: int = 2
     deadline_s: float = 5.0
 

@@ -1,6 +1,7 @@
 """The host-side records that pass between the rooms: prompts, requests, and groups of verified rollouts."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class Group:
       texts: the n decoded completions.
       rewards: [n] what the advantage sees; correct: [n] raw correctness, what allocators filter on.
       policy_version: the optimizer step whose parameters generated them.
+      reasons: why each was judged as it was (see `pods_jax.rewards.Verdict`).
+      parts: [n] each, what the reward is made of, by name; NaN where a part says nothing.
     """
 
     request: Request
@@ -53,3 +56,5 @@ class Group:
     rewards: np.ndarray
     correct: np.ndarray
     policy_version: int
+    reasons: tuple[str, ...] = ()
+    parts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)

@@ -1,13 +1,17 @@
 """What must hold between the values of a config; all violations are reported at once."""
 
+import math
 from collections.abc import Iterable, Iterator
 
 from pods_jax.allocation import ALLOCATORS
 from pods_jax.config import PROJECTIONS, Config, raise_problems
 from pods_jax.data import DATASETS
+from pods_jax.errors import UserError
 from pods_jax.objective import LOSSES
 from pods_jax.registry import nearest
-from pods_jax.rewards import FORMATS
+from pods_jax.rewards import FORMATS, VERIFIERS
+from pods_jax.rewards.callables import load_function
+from pods_jax.rewards.parts import PARTS, REWARD_SETS, weights_of
 from pods_jax.selection import RULES
 
 _POSITIVE = (
@@ -22,13 +26,13 @@ _NOT_NEGATIVE = (
     "rollout.top_k", "objective.beta", "objective.epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
     "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
     "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
-    "evaluation.temperature", "warm_start.num_steps", "reward.format_weight", "lora.rank",
+    "evaluation.temperature", "warm_start.num_steps", "lora.rank",
 )  # fmt: skip
 
 
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    return [*_ranges(config), *_names(config), *_sizes(config)]
+    return [*_ranges(config), *_names(config), *_rewards(config), *_sizes(config)]
 
 
 def validate_on_devices(config: Config, data_parallel: int) -> None:
@@ -91,6 +95,30 @@ def _names(config: Config) -> Iterator[str]:
     for module in config.lora.target_modules:
         if module not in PROJECTIONS:
             yield f"lora.target_modules: '{module}' is unknown ({nearest(module, PROJECTIONS)})"
+
+
+def _rewards(config: Config) -> Iterator[str]:
+    r, d = config.reward, config.data
+    if d.eval_name is not None and d.eval_name not in DATASETS:
+        yield f"data.eval_name = '{d.eval_name}' is unknown ({nearest(d.eval_name, DATASETS)})"
+    if "{question}" not in d.prompt_template:
+        yield f"data.prompt_template = '{d.prompt_template}' has no '{{question}}' in it"
+    if r.task is not None and ":" not in r.task and r.task not in VERIFIERS:
+        yield f"reward.task = '{r.task}' is unknown ({nearest(r.task, VERIFIERS)})"
+    for name in (*r.functions.values(), *([r.task] if r.task and ":" in r.task else [])):
+        try:
+            load_function(name)
+        except UserError as error:
+            yield str(error)
+    if isinstance(r.parts, str) and r.parts not in REWARD_SETS:
+        yield f"reward.parts = '{r.parts}' is unknown ({nearest(r.parts, REWARD_SETS)})"
+        return
+    known = {*PARTS, *FORMATS, *r.functions}
+    for part, weight in weights_of(r.parts).items():
+        if part not in known:
+            yield f"reward.parts: '{part}' is unknown ({nearest(part, known)})"
+        if type(weight) not in (int, float) or not math.isfinite(weight):
+            yield f"reward.parts: the weight of '{part}' must be a finite number, got {weight!r}"
 
 
 def _sizes(config: Config) -> Iterator[str]:

@@ -7,8 +7,12 @@ from pods_jax.rewards.extract import after_hashes, after_thinking, in_box
 
 FORMATS: Registry = Registry("format reward")
 
+NEAR_PENALTY = 0.01
+
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _ANY_TAG = re.compile("|".join(TAGS))
+_JUNCTION = re.compile(r"</think>\s?<answer>")
+_TAG_LINES = ("<think>\n", "\n</think>\n", "\n<answer>\n", "\n</answer>")
 
 
 @FORMATS.register("none")
@@ -37,6 +41,42 @@ def think_answer(text: str) -> float:
 def tag_count(text: str) -> float:
     """0.25 for each of the four tags that occurs exactly once (Xu et al. 2025, arXiv 2504.13818, authors' code)."""
     return sum(text.count(tag) == 1 for tag in TAGS) / len(TAGS)
+
+
+@FORMATS.register("think_answer_near")
+def think_answer_near(text: str) -> float:
+    """1 less 0.01 for each character outside of `<think>..</think><answer>..</answer>`, at least 0.
+
+    One blank or line feed may stand between the two. Nearly continuous, so that it breaks most ties between rewards
+    (Xu et al. 2025, arXiv 2504.13818, authors' code for one device).
+    """
+    return max(0.0, 1.0 - NEAR_PENALTY * (len(text) - _length_in_form(text)))
+
+
+def _length_in_form(text: str) -> int:
+    """How many characters stand between the first `<think>` and the `</answer>` of the first block that is complete."""
+    junction = _JUNCTION.search(text)
+    if junction is None:
+        return 0
+    start, end = text.find("<think>", 0, junction.start()), text.find("</answer>", junction.end())
+    return end + len("</answer>") - start if start >= 0 and end >= 0 else 0
+
+
+@FORMATS.register("think_answer_lines")
+def think_answer_lines(text: str) -> float:
+    """1 if the text is the two blocks, each tag on a line of its own (authors' code for several devices)."""
+    return float(think_answer(text) and _lines_in_order(text))
+
+
+def _lines_in_order(text: str) -> bool:
+    opening, closing, answer, end = _TAG_LINES
+    return text.startswith(opening) and text.endswith(end) and closing + answer[1:] in text
+
+
+@FORMATS.register("tag_line_count")
+def tag_line_count(text: str) -> float:
+    """0.25 for each tag that occurs exactly once on a line of its own (authors' code for several devices)."""
+    return sum(text.count(line) == 1 for line in _TAG_LINES) / len(_TAG_LINES)
 
 
 @FORMATS.register("boxed_or_hash")

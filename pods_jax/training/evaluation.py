@@ -1,17 +1,19 @@
 """Accuracy on the test problems: k samples at a temperature, and greedy."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from pods_jax.config import Config
+from pods_jax.config import Config, RewardConfig
+from pods_jax.data import Example
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding
-from pods_jax.rewards import RewardPool
-from pods_jax.rollout import generate
+from pods_jax.rewards import FORMATS, RewardPool
+from pods_jax.rollout import Completions, generate
 from pods_jax.training.progress import Reporter
 from pods_jax.training.restore import restored_run
 from pods_jax.training.rollouts import grade
@@ -56,27 +58,34 @@ def _grade_all(
     config: Config, task: Task, model: Decoder, params: Params, pool: RewardPool, mesh: jax.sharding.Mesh,
     num_samples: int, temperature: float,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Per-problem scores [num_prompts], averaged over the samples."""
-    key, size, batches = jax.random.key(config.seed), config.evaluation.batch_size, []
-    for start in range(0, len(task.test.examples), size):
-        ids = range(start, min(start + size, len(task.test.examples)))
-        c = generate(
-            model, params, [task.test.tokens[i] for i in ids],
-            num_generations=num_samples, max_new_tokens=config.rollout.max_completion_length, key=key,
-            temperature=temperature, eos_ids=task.tokenizer.eos_ids, pad_id=task.tokenizer.pad_id,
-            prompt_ids=list(ids), sharding=batch_sharding(mesh),
-        )  # fmt: skip
-        c = jax.device_get(c)
-        golds = [task.test.examples[i].gold for i in ids for _ in range(num_samples)]
-        rows = c.tokens.reshape(-1, c.tokens.shape[-1])
-        graded = grade(rows, c.lengths.ravel(), golds, task.dataset.task, task.tokenizer, pool, config.reward)
-        both = graded.correct & (graded.format == 1.0)
-        scores = {
-            "accuracy": graded.correct,
-            "format": graded.format,
-            "both": both,
-            "mean_length": c.lengths,
-            "truncated": c.truncated,
-        }
-        batches.append({k: v.reshape(len(ids), num_samples).mean(1) for k, v in scores.items()})
-    return {k: np.concatenate([b[k] for b in batches]) for k in batches[0]}
+    """Per-problem scores [num_prompts], averaged over the samples; a batch is verified while the next is generated."""
+    key, size, total = jax.random.key(config.seed), config.evaluation.batch_size, len(task.test.examples)
+    with ThreadPoolExecutor(1, thread_name_prefix="grade") as grader:
+        batches = []
+        for ids in (range(start, min(start + size, total)) for start in range(0, total, size)):
+            c = generate(
+                model, params, [task.test.tokens[i] for i in ids],
+                num_generations=num_samples, max_new_tokens=config.rollout.max_completion_length, key=key,
+                temperature=temperature, eos_ids=task.tokenizer.eos_ids, pad_id=task.tokenizer.pad_id,
+                prompt_ids=list(ids), sharding=batch_sharding(mesh),
+            )  # fmt: skip
+            examples = [task.test.examples[i] for i in ids]
+            batches.append(grader.submit(_scores, config.reward, task, jax.device_get(c), examples, pool))
+        scores = [batch.result() for batch in batches]
+    return {k: np.concatenate([s[k] for s in scores]) for k in scores[0]}
+
+
+def _scores(
+    reward: RewardConfig, task: Task, completions: Completions, examples: Sequence[Example], pool: RewardPool
+) -> dict[str, np.ndarray]:
+    """Scores [P] of one batch, averaged over the samples."""
+    graded = grade(completions, examples, task.dataset.task, task.tokenizer, pool, reward)
+    form = np.array([FORMATS[reward.format](text) for text in graded.texts])
+    scores = {
+        "accuracy": graded.correct,
+        "format": form,
+        "both": graded.correct & (form == 1.0),
+        "mean_length": completions.lengths,
+        "truncated": completions.truncated,
+    }
+    return {k: v.reshape(completions.lengths.shape).mean(1) for k, v in scores.items()}

@@ -6,6 +6,8 @@ import numpy as np
 
 from pods_jax.records import Group
 
+TROUBLES = ("timeout", "crashed", "no answer", "unparsed")
+
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Rewards and lengths over all generated rollouts."""
@@ -20,7 +22,20 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "completions/min_length": float(lengths.min()),
         "completions/max_length": float(lengths.max()),
         "completions/clipped_ratio": _mean([g.truncated for g in groups]),
-    }
+    } | verdict_metrics(groups)
+
+
+def verdict_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Mean and population deviation of each part of the reward, and the shares of verdicts that tell of trouble."""
+    metrics = {}
+    for name in groups[0].parts:
+        values = np.concatenate([g.parts[name] for g in groups])
+        values = values[~np.isnan(values)]
+        if values.size:
+            metrics |= {f"rewards/{name}/mean": float(values.mean()), f"rewards/{name}/std": float(values.std())}
+    reasons = [reason for g in groups for reason in g.reasons]
+    shares = {f"verdicts/{r.replace(' ', '_')}": reasons.count(r) / max(1, len(reasons)) for r in TROUBLES}
+    return metrics | shares
 
 
 def selection_metrics(rewards: np.ndarray, kept: np.ndarray) -> dict[str, float]:

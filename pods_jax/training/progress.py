@@ -31,10 +31,11 @@ class Reporter:
 
     def task(self, config: Config, task: Task) -> None:
         dropped = task.train.dropped + task.test.dropped
+        skipped = f"; skipped {task.dataset.skipped} unusable rows" if task.dataset.skipped else ""
         note = f"; dropped {dropped} prompts longer than {config.rollout.max_prompt_length} tokens" if dropped else ""
         self.message(
             f"data     {config.data.name}: {len(task.train.examples):,} training prompts, "
-            f"{len(task.test.examples):,} test problems{note}"
+            f"{len(task.test.examples):,} test problems{note}{skipped}"
         )
         r, s = config.rollout, config.selection
         self.message(

@@ -7,12 +7,14 @@ import jax
 import numpy as np
 
 from pods_jax.config import RewardConfig, RolloutConfig
+from pods_jax.data import Example
 from pods_jax.data.tokenizers import Tokenizer
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding
-from pods_jax.records import Group, Request
-from pods_jax.rewards import FORMATS, RewardPool
+from pods_jax.records import Group, Prompt, Request
+from pods_jax.rewards import RewardPool
+from pods_jax.rewards.parts import Outputs, compose, weights_of
 from pods_jax.rollout import Completions, generate
 from pods_jax.training.clock import PhaseClock
 
@@ -41,22 +43,56 @@ def sample(
 
 
 class Graded(NamedTuple):
-    """Decoded texts with their correctness and format score in [0, 1]; one entry a completion."""
+    """R verified completions.
+
+    Attributes:
+      texts: decoded.
+      correct: [R] raw correctness; reasons: [R] the verdicts' reasons.
+      rewards: [R] the weighted sum of the parts; parts: [R] each, by name, NaN where one says nothing.
+    """
 
     texts: list[str]
     correct: np.ndarray
-    format: np.ndarray
+    reasons: list[str]
+    rewards: np.ndarray
+    parts: dict[str, np.ndarray]
 
 
 def grade(
-    tokens: np.ndarray, lengths: np.ndarray, golds: Sequence[str], task: str,
+    completions: Completions, examples: Sequence[Prompt | Example], task: str,
     tokenizer: Tokenizer, pool: RewardPool, reward: RewardConfig,
 ) -> Graded:  # fmt: skip
-    """Decodes completions [R, T] and verifies each against its gold."""
-    texts = [tokenizer.decode(row[:length].tolist()) for row, length in zip(tokens, lengths, strict=True)]
-    verdicts = pool.score(texts, list(golds), task, deadline_s=reward.deadline_s)
-    correct = np.array([v.correct for v in verdicts])
-    return Graded(texts, correct, np.array([FORMATS[reward.format](t) for t in texts]))
+    """Decodes completions [P, n, T] and verifies each against its example; results are flat, R = P n.
+
+    Args:
+      completions: on the host; the token axis has the length limit as its length.
+      examples: P prompts or examples.
+      task: the verifier.
+    """
+    P, n, T = completions.tokens.shape
+    lengths, examples = completions.lengths.ravel(), [e for e in examples for _ in range(n)]
+    rows = zip(completions.tokens.reshape(P * n, T), lengths, strict=True)
+    texts = [tokenizer.decode(row[:length].tolist()) for row, length in rows]
+    golds = [example.gold for example in examples]
+    verdicts = pool.score(texts, golds, task, deadline_s=reward.deadline_s)
+    outputs = Outputs(
+        texts=texts,
+        prompts=[e.text if isinstance(e, Prompt) else e.prompt for e in examples],
+        golds=golds,
+        kinds=[e.kind for e in examples],
+        correct=[v.correct for v in verdicts],
+        lengths=lengths.tolist(),
+        truncated=completions.truncated.ravel().tolist(),
+        max_length=T,
+    )
+    rewards, parts = compose(outputs, weights_of(reward.parts), dict(reward.functions))
+    return Graded(
+        texts,
+        np.array(outputs.correct, bool),
+        [v.reason for v in verdicts],
+        np.array(rewards, np.float32),
+        {name: np.array(values) for name, values in parts.items()},
+    )
 
 
 def rollout_groups(
@@ -64,19 +100,18 @@ def rollout_groups(
     tokenizer: Tokenizer, pool: RewardPool, rollout: RolloutConfig, reward: RewardConfig,
     mesh: jax.sharding.Mesh, clock: PhaseClock,
 ) -> list[Group]:  # fmt: skip
-    """One verified group a request, in order; reward = 1[correct] + format_weight x format."""
+    """One verified group a request, in order."""
     with clock.phase("sample"):
         c = sample(model, params, requests, key, rollout, tokenizer, mesh)
     with clock.phase("verify"):
-        n = c.lengths.shape[1]
-        golds = [r.prompt.gold for r in requests for _ in range(n)]
-        graded = grade(
-            c.tokens.reshape(-1, c.tokens.shape[-1]), c.lengths.ravel(), golds, task, tokenizer, pool, reward
-        )
-        correct = graded.correct.reshape(-1, n)
-        rewards = (correct + reward.format_weight * graded.format.reshape(-1, n)).astype(np.float32)
+        graded = grade(c, [r.prompt for r in requests], task, tokenizer, pool, reward)
+    n = c.lengths.shape[1]
+    rows = [slice(i * n, (i + 1) * n) for i in range(len(requests))]
     return [
-        Group(r, c.tokens[i], c.logprobs[i], c.lengths[i], c.truncated[i], tuple(graded.texts[i * n : (i + 1) * n]),
-              rewards[i], correct[i], version)
-        for i, r in enumerate(requests)
+        Group(
+            request, c.tokens[i], c.logprobs[i], c.lengths[i], c.truncated[i], tuple(graded.texts[row]),
+            graded.rewards[row], graded.correct[row], version, tuple(graded.reasons[row]),
+            {name: values[row] for name, values in graded.parts.items()},
+        )
+        for i, (request, row) in enumerate(zip(requests, rows, strict=True))
     ]  # fmt: skip

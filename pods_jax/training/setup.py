@@ -15,6 +15,7 @@ from pods_jax.models.lora import init_adapters
 from pods_jax.models.pretrained import load_pretrained
 from pods_jax.models.quantized import quantize
 from pods_jax.parallel import param_shardings
+from pods_jax.rewards import check_gold
 from pods_jax.training.warm_start import warm_started_params
 
 
@@ -44,7 +45,7 @@ def load_task(config: Config) -> Task:
       UserError: missing or malformed data, no tokenizer, or no prompt that fits rollout.max_prompt_length.
     """
     tokenizer = load_tokenizer(config.model.path) if config.model.path else None
-    dataset = DATASETS[config.data.name](config.data.path, to_dict(config.data)["options"], config.warm_start.seed)
+    dataset = load_dataset(config)
     if tokenizer is None:
         tokenizer = _char_tokenizer(config, dataset)
     limit = config.rollout.max_prompt_length
@@ -55,6 +56,58 @@ def load_task(config: Config) -> Task:
         _tokenise(dataset, dataset.train, tokenizer, limit),
         _tokenise(dataset, test, tokenizer, limit),
     )
+
+
+def load_dataset(config: Config) -> Dataset:
+    """Training problems, the problems to evaluate on, and the verifier of both, prompts rendered and golds checked.
+
+    Raises:
+      UserError: missing or malformed data; no training problems; golds for different verifiers; a gold that does not
+        equal itself.
+    """
+    d = config.data
+    options = to_dict(d)
+    dataset = DATASETS[d.name](d.path, options["options"], config.warm_start.seed)
+    if not dataset.train:
+        raise UserError(f"data set '{d.name}' has no training problems: name it as data.eval_name")
+    test, skipped = dataset, dataset.skipped
+    if d.eval_name is not None:
+        test = DATASETS[d.eval_name](d.eval_path, options["eval_options"], config.warm_start.seed)
+        skipped += test.skipped
+    if test.task != dataset.task and config.reward.task is None:
+        raise UserError(
+            f"data sets '{d.name}' and '{d.eval_name}' have golds for '{dataset.task}' and '{test.task}': "
+            "set reward.task to a verifier for both"
+        )
+    task = config.reward.task or dataset.task
+    train, train_skipped = _checked(dataset.train, task, options["options"].get("on_bad", "error"))
+    tested, test_skipped = _checked(test.test, task, options["eval_options"].get("on_bad", "error"))
+    return dataclasses.replace(
+        dataset,
+        train=_rendered(train, d.prompt_template),
+        test=_rendered(tested, d.prompt_template),
+        task=task,
+        system=dataset.system if d.system_prompt is None else d.system_prompt,
+        skipped=skipped + train_skipped + test_skipped,
+    )
+
+
+def _checked(examples: Sequence[Example], task: str, on_bad: str) -> tuple[list[Example], int]:
+    """The examples whose golds can be used, and how many can not."""
+    usable = []
+    for example in examples:
+        try:
+            check_gold(example.gold, task)
+        except UserError as error:
+            if on_bad == "error":
+                raise UserError(f"{example.where or 'generated example'}: {error}") from error
+        else:
+            usable.append(example)
+    return usable, len(examples) - len(usable)
+
+
+def _rendered(examples: Sequence[Example], template: str) -> tuple[Example, ...]:
+    return tuple(dataclasses.replace(e, prompt=template.replace("{question}", e.prompt)) for e in examples)
 
 
 def _char_tokenizer(config: Config, dataset: Dataset) -> CharTokenizer:
