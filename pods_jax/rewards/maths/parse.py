@@ -219,7 +219,7 @@ class _Parser:
         if name == "add":
             return value
         if name == "sub":
-            return Call("neg", (value,))
+            return _negative(value)
         return Call(name, (Number(Fraction(0)), value))
 
     def term(self) -> Node:
@@ -312,12 +312,16 @@ class _Parser:
             raise Unparsable("too many digits")
         if self.peek().text in (r"\overline", r"\bar", r"\dot") and "." in text:
             return self.repeating(text)
+        if self.peek().kind == "name" and self.peek().text.isupper() and self.peek(1).text == "_":
+            text += self.take().text
+        if self.accept("_"):
+            return self.in_base(text)
         value = Fraction(text)
         if text.isdigit():
             value += self.mixed_part()
         if self.peek().kind == "number":
             raise Unparsable("two numbers in a row")
-        return self.in_base(text) if self.accept("_") else Number(value)
+        return Number(value)
 
     def in_base(self, digits: str) -> Node:
         base = self.argument_digits() if self.peek().text == "{" else self.take().text
@@ -537,6 +541,13 @@ class _Parser:
         if len({len(row) for row in rows}) != 1:
             raise Unparsable("ragged matrix")
         return Call("det", (Matrix(tuple(rows)),)) if name == "vmatrix" else Matrix(tuple(rows))
+
+
+def _negative(node: Node) -> Node:
+    """With the sign on the digits of a number that states its base."""
+    if isinstance(node, BaseNumber) and not node.digits.startswith("-"):
+        return BaseNumber(f"-{node.digits}", node.base)
+    return Call("neg", (node,))
 
 
 def _is_unit(letters: str) -> bool:
