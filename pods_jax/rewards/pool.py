@@ -21,9 +21,9 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from pods_jax.errors import UserError
 from pods_jax.rewards.callables import find_verifier
@@ -35,7 +35,7 @@ CRASHED = Verdict(False, None, "crashed")
 
 # What waits in a pipe is less than its capacity, so that no process ever waits for the other one to read.
 MAX_CHUNK_BYTES = 32 << 10
-MAX_CHUNK_ITEMS = 16
+MAX_CHUNK_ITEMS = 32
 
 Pair = tuple[str, str]
 
@@ -94,7 +94,8 @@ class RewardPool:
         first_layer = verifier.judge if verifier.bounded else verifier.quick
         verdicts = [first_layer(output, gold) for output, gold in pairs]
         undecided = [place for place, verdict in enumerate(verdicts) if verdict is None]
-        chunks = list(_chunks([pairs[place] for place in undecided], len(self._workers)))
+        requests = list(_requests(task, (pairs[place] for place in undecided), deadline_s))
+        chunks = _chunks(requests, len(self._workers))
         judged = self._threads.map(lambda chunk: self._judge(task, chunk, deadline_s), chunks)
         for place, verdict in zip(undecided, itertools.chain.from_iterable(judged), strict=True):
             verdicts[place] = verdict
@@ -111,10 +112,10 @@ class RewardPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _judge(self, task: str, pairs: Sequence[Pair], deadline_s: float | int) -> list[Verdict]:
+    def _judge(self, task: str, requests: Sequence[bytes], deadline_s: float | int) -> list[Verdict]:
         worker = self._idle.get()
         try:
-            return worker.judge(task, pairs, deadline_s)
+            return worker.judge(task, requests, deadline_s)
         finally:
             self._idle.put(worker)
 
@@ -130,18 +131,21 @@ class RewardPool:
             )
 
 
-def _chunks(pairs: Sequence[Pair], num_workers: int) -> Iterator[list[Pair]]:
-    """Consecutive pairs, as many as fit into a pipe and leave work for every worker; a large one travels alone."""
-    most = max(1, min(MAX_CHUNK_ITEMS, len(pairs) // (2 * num_workers)))
-    chunk: list[Pair] = []
-    size = 0
-    for pair in pairs:
-        cost = 6 * sum(map(len, pair)) + 256  # JSON writes a character in up to six bytes
-        if chunk and (len(chunk) == most or size + cost > MAX_CHUNK_BYTES):
+def _requests(task: str, pairs: Iterable[Pair], deadline_s: float | int) -> Iterator[bytes]:
+    for output, gold in pairs:
+        request = {"judge": task, "output": output, "gold": gold, "deadline_s": deadline_s}
+        yield json.dumps(request).encode() + b"\n"
+
+
+def _chunks(requests: Sequence[bytes], num_workers: int) -> Iterator[list[bytes]]:
+    """Consecutive requests, as many as fit into a pipe and leave work for every worker; a large one travels alone."""
+    most = max(1, min(MAX_CHUNK_ITEMS, len(requests) // (2 * num_workers)))
+    chunk: list[bytes] = []
+    for request in requests:
+        if chunk and (len(chunk) == most or sum(map(len, chunk)) + len(request) > MAX_CHUNK_BYTES):
             yield chunk
-            chunk, size = [], 0
-        chunk.append(pair)
-        size += cost
+            chunk = []
+        chunk.append(request)
     if chunk:
         yield chunk
 
@@ -171,20 +175,19 @@ class Worker:
         self._prepared: set[str] = set()
         self._unread = b""
 
-    def judge(self, task: str, pairs: Sequence[Pair], deadline_s: float | int) -> list[Verdict]:
+    def judge(self, task: str, requests: Sequence[bytes], deadline_s: float | int) -> list[Verdict]:
         """The verdicts, in processes that were made ready for the task before the clock starts."""
         verdicts: list[Verdict] = []
-        while len(verdicts) < len(pairs):
+        while len(verdicts) < len(requests):
             self._prepare(task)
-            verdicts += self._verdicts(task, pairs[len(verdicts) :], deadline_s)
+            verdicts += self._verdicts(task, requests[len(verdicts) :], deadline_s)
         return verdicts
 
-    def _verdicts(self, task: str, pairs: Sequence[Pair], deadline_s: float | int) -> Iterator[Verdict]:
+    def _verdicts(self, task: str, requests: Sequence[bytes], deadline_s: float | int) -> Iterator[Verdict]:
         """Verdicts up to and including the first for which the process did not reply."""
-        requests = [{"judge": task, "output": o, "gold": g, "deadline_s": deadline_s} for o, g in pairs]
         try:
-            self._send(requests, deadline_s)
-            for _ in pairs:
+            self._send(b"".join(requests), deadline_s)
+            for _ in requests:
                 yield self._verdict(task, *self._receive(deadline_s))
         except WorkerLost as lost:
             yield lost.verdict
@@ -223,7 +226,7 @@ class Worker:
         if module == "__main__":
             raise UserError(f"the verifier of task '{task}' is defined in __main__: workers need it in a module")
         try:
-            self._send([{"prepare": task, "module": module}], START_UP_S)
+            self._send(json.dumps({"prepare": task, "module": module}).encode() + b"\n", START_UP_S)
             kind, content = self._receive(START_UP_S)
         except WorkerLost as lost:
             raise UserError(f"the reward worker did not start ({lost}); `{' '.join(_COMMAND)}` shows why") from lost
@@ -244,36 +247,34 @@ class Worker:
             bufsize=0,
         )
         os.set_blocking(self._process.stdin.fileno(), False)
+        self._writable, self._readable = select.poll(), select.poll()
+        self._writable.register(self._process.stdin, select.POLLOUT)
+        self._readable.register(self._process.stdout, select.POLLIN)
         self._unread = b""
 
-    def _send(self, requests: Sequence[dict[str, Any]], deadline_s: float | int) -> None:
+    def _send(self, requests: bytes, deadline_s: float | int) -> None:
         """Writes the requests. If the process does not take them in time it is stopped."""
-        pipe, end = self._process.stdin, time.monotonic() + deadline_s
-        data = memoryview(b"".join(json.dumps(request).encode() + b"\n" for request in requests))
+        end, data = time.monotonic() + deadline_s, memoryview(requests)
         while data:
-            self._wait(pipe, select.POLLOUT, end)
+            if not self._writable.poll(1000 * max(0.0, end - time.monotonic())):
+                self._lose(TIMEOUT)
             try:
-                data = data[pipe.write(data) or 0 :]
+                data = data[self._process.stdin.write(data) or 0 :]
             except BrokenPipeError:
                 self._lose(CRASHED)
 
     def _receive(self, deadline_s: float | int) -> tuple[str, Any]:
         """The next reply. If there is none in time the process is stopped."""
-        pipe, end = self._process.stdout, time.monotonic() + deadline_s
+        end = time.monotonic() + deadline_s
         while b"\n" not in self._unread:
-            self._wait(pipe, select.POLLIN, end)
-            read = pipe.read(1 << 16)
+            if not self._readable.poll(1000 * max(0.0, end - time.monotonic())):
+                self._lose(TIMEOUT)
+            read = self._process.stdout.read(1 << 16)
             if not read:
                 self._lose(CRASHED)
             self._unread += read
         line, _, self._unread = self._unread.partition(b"\n")
         return tuple(json.loads(line))
-
-    def _wait(self, pipe: IO[bytes], event: int, end: float) -> None:
-        poll = select.poll()
-        poll.register(pipe, event)
-        if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
-            self._lose(TIMEOUT)
 
     def _lose(self, verdict: Verdict) -> NoReturn:
         self.stop()
