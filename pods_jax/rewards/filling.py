@@ -29,10 +29,11 @@ _LATEX = re.compile(
     r"\\(?:ce|mathrm|text|mathsf|boxed)\s?\{|\\[,;:! ]|\\left|\\right|[${}_^`*\"]|\\[()\[\]]|↑|↓|\\(?:up|down)arrow"
 )
 _CHARGE = re.compile(r"\{([-+])([0-9]?)\}")
+_HYDRATE = re.compile(r"(?<=\w)\s?(?:[*·•]|\\cdot)\s?(?=[0-9])")
 _STATE = re.compile(r"\((?:aq|s|l|g|solid|liquid|gas|conc|dil)\.?\)", re.IGNORECASE)
 _PLUS = re.compile(r"\s\+\s|\+(?=\s*[0-9A-Z(\[])")
 _TERM = re.compile(
-    r"\(?(?P<number>[0-9]+(?:/[0-9]+|\.[0-9]+)?)?\)?\s*[*·]?\s*(?P<formula>[A-Z(\[e][A-Za-z0-9()\[\]·.+-]*)"
+    r"\(?(?P<number>[0-9]+(?:/[0-9]+|\.[0-9]+)?)?\)?\s*[*·]?\s*(?P<formula>[A-Z(\[e][A-Za-z0-9()\[\].+-]*)"
 )
 _PHRASE = re.compile(r"\bequation\s(?:is|becomes)\b\s{0,3}:?|\bequation\s{0,3}:", re.IGNORECASE)
 
@@ -105,6 +106,7 @@ def same_reaction(left: tuple[Side, Side], right: tuple[Side, Side]) -> bool:
 
 def _side(text: str) -> Side | None:
     counts: Counter[str] = Counter()
+    text = _HYDRATE.sub(".", text)
     bare = _LATEX.sub("", _CHARGE.sub(r"\2\1", text.translate(_INDICES)))
     for term in _PLUS.split(_STATE.sub("", bare)):
         match = _TERM.fullmatch(term.strip())
@@ -114,7 +116,7 @@ def _side(text: str) -> Side | None:
         count = Fraction(above) / int(below or 1) if int(below or 1) else Fraction(0)
         if not count:
             return None
-        counts[match["formula"].replace("·", ".")] += count
+        counts[match["formula"]] += count
     return counts
 
 

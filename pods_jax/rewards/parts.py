@@ -13,7 +13,7 @@ from pods_jax.registry import Registry, nearest
 from pods_jax.rewards.callables import call
 from pods_jax.rewards.format import FORMATS
 
-REWARD_SETS: Mapping[str, Mapping[str, float]] = {
+REWARD_SETS: Mapping[str, Mapping[str, float | int]] = {
     "correctness": {"correctness": 1.0},
     # The two of Xu et al. 2025 (arXiv 2504.13818, released code); single-device with task "pods_lenient".
     "pods_single_device": {"correctness": 1.0, "think_answer_near": 0.1, "tag_count": 0.1},
@@ -66,7 +66,7 @@ def overlong(outputs: Outputs) -> list[float]:
     return [min(0.0, (outputs.max_length - cache - length) / cache) for length in outputs.lengths]
 
 
-def weights_of(parts: Any) -> Mapping[str, float]:
+def weights_of(parts: Any) -> Mapping[str, float | int]:
     """The weights of a named set, or those that are given (in anything with keys and items, such as a ConfigDict).
 
     Raises:
@@ -80,7 +80,7 @@ def weights_of(parts: Any) -> Mapping[str, float]:
 
 
 def compose(
-    outputs: Outputs, weights: Mapping[str, float], functions: Mapping[str, str]
+    outputs: Outputs, weights: Mapping[str, float | int], functions: Mapping[str, str]
 ) -> tuple[list[float], dict[str, list[float]]]:
     """The rewards [R], and the parts [R] by name, unweighted; NaN where a function says nothing, which adds nothing.
 

@@ -245,9 +245,9 @@ def _signed(node: Node, uppers) -> Node:
 
 
 def _same_relation(gold: Node, answer: Node) -> bool:
-    if isinstance(gold, Relation) and isinstance(answer, Relation):
+    if isinstance(gold, Relation) and isinstance(answer, Relation) and _is_equation(gold) == _is_equation(answer):
         return _same_relations(gold, answer)
-    relation, other = (gold, answer) if isinstance(gold, Relation) else (answer, gold)
+    relation, other = (gold, answer) if _is_equation(gold) or not isinstance(answer, Relation) else (answer, gold)
     assigned = _assigned(relation)
     if assigned is not None:
         return equivalent(assigned, answer) if relation is gold else equivalent(gold, assigned)
@@ -270,6 +270,10 @@ def _assigned(relation: Relation) -> Node | None:
         numbers = relation.sides
     consistent = all(is_true(a, b) for a, b in itertools.pairwise(numbers) if not isinstance(b, Quantity | Items))
     return last if consistent and (len(numbers) == 1 or all(map(_is_number, numbers))) else None
+
+
+def _is_equation(node: Node) -> bool:
+    return isinstance(node, Relation) and set(node.operators) <= {"=", "in"}
 
 
 def _names_a_value(node: Node) -> bool:

@@ -110,6 +110,14 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(child)
 
 
+def height(node: Node) -> int:
+    """The number of nodes on the longest way down. Not recursive, unlike all that is done with trees below a limit."""
+    level, count = [node], 0
+    while level:
+        level, count = [child for parent in level for child in children(parent)], count + 1
+    return count
+
+
 def symbols(*nodes: Node) -> list[str]:
     """The names of the symbols in the nodes, sorted."""
     return sorted({inside.name for node in nodes for inside in walk(node) if isinstance(inside, Symbol)})

@@ -1,4 +1,4 @@
-"""Tokens -> tree, by recursive descent. Every loop consumes a token and nesting is limited, so cost is bounded."""
+"""Tokens -> tree, by recursive descent. Every loop takes a token, nesting and height are limited: cost is bounded."""
 
 import re
 from collections.abc import Callable
@@ -16,13 +16,15 @@ from pods_jax.rewards.maths.nodes import (
     Relation,
     Symbol,
     Text,
+    height,
 )
 from pods_jax.rewards.maths.tokens import MAX_CHARS, Token, Unparsable, tokenize
 from pods_jax.rewards.maths.words import FUNCTIONS, INVERSES, SCALES, UNIT_NAMES, canonical_unit, is_word
 
 __all__ = ["Unparsable", "parse"]
 
-MAX_DEPTH = 40
+MAX_DEPTH = 16
+MAX_HEIGHT = 80
 MAX_DIGITS = 1_000
 
 _RELATIONS = {"=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!=", r"\le": "<=", r"\leq": "<=",
@@ -68,6 +70,8 @@ def parse(text: str) -> Node:
     parser = _Parser(tokenize(text))
     node = parser.answer()
     parser.expect("")
+    if height(node) > MAX_HEIGHT:
+        raise Unparsable("too many terms")
     return node
 
 
@@ -269,7 +273,9 @@ class _Parser:
 
     def exponent(self) -> Node:
         """A group, or what a writer means without one: `x^12` is the twelfth power, `x^ab` is x^a b."""
-        return self.signed(lambda: self.power() if self.peek().text != "{" else self.towered(self.group()))
+        return self.nested(
+            lambda: self.signed(lambda: self.power() if self.peek().text != "{" else self.towered(self.group()))
+        )
 
     def towered(self, node: Node) -> Node:
         return Call("pow", (node, self.exponent())) if self.accept("^") else node

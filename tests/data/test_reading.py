@@ -1,0 +1,78 @@
+import json
+import sys
+import types
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from pods_jax.data.reading import BadRow, file_rows, hub_rows
+from pods_jax.errors import UserError
+
+RECORDS = [{"a": 1, "b": "é\u2028"}, {"a": 2, "b": "x"}]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", "array.json"])
+def test_every_format_gives_the_same_rows(tmp_path, suffix):
+    path = tmp_path / f"rows{suffix}"
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(RECORDS), path)
+    elif suffix == "array.json":
+        path.write_text(json.dumps(RECORDS, indent=1), encoding="utf-8")
+    else:
+        path.write_text("\n".join(json.dumps(r, ensure_ascii=False) for r in RECORDS) + "\n\n", encoding="utf-8")
+    rows = list(file_rows(path))
+    assert [row.fields() for row in rows] == RECORDS
+    assert [row.where for row in rows] == [f"{path}:1", f"{path}:2"]
+
+
+def test_blank_lines_count_as_lines(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('\n{"a": 1}\r\n\n{"a": 2}')
+    assert [(row.where, row.fields()) for row in file_rows(path)] == [(f"{path}:2", {"a": 1}), (f"{path}:4", {"a": 2})]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'"text"', "expected an object"),
+        (b"[1]", "expected an object"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b"NaN x", "not JSON"),
+    ],
+)
+def test_a_bad_row_spoils_itself_alone(tmp_path, line, message):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + line + b'\n{"a": 2}\n')
+    good, bad, last = file_rows(path)
+    assert (good.fields(), last.fields()) == ({"a": 1}, {"a": 2})
+    with pytest.raises(BadRow, match=message):
+        bad.fields()
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"rows\.csv: expected a file that ends in \.jsonl"):
+        list(file_rows(tmp_path / "rows.csv"))
+    for name in ("rows.jsonl", "rows.parquet"):
+        with pytest.raises(UserError, match=f"{name}: cannot be read"):
+            list(file_rows(tmp_path / name))
+    (tmp_path / "rows.parquet").write_text("not parquet")
+    with pytest.raises(UserError, match=r"rows\.parquet: cannot be read"):
+        list(file_rows(tmp_path / "rows.parquet"))
+    (tmp_path / "rows.json").write_text("[1,")
+    with pytest.raises(UserError, match=r"rows\.json: not JSON"):
+        list(file_rows(tmp_path / "rows.json"))
+
+
+def test_hub_configurations_follow_each_other(monkeypatch):
+    def load_dataset(repository: str, config: str | None, split: str) -> list:
+        return [{"config": config}]
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    rows = list(hub_rows("org/set", ("one", None), "test"))
+    assert [(row.where, row.fields()) for row in rows] == [
+        ("org/set one test:1", {"config": "one"}),
+        ("org/set test:1", {"config": None}),
+    ]

@@ -1,0 +1,69 @@
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pods_jax.errors import UserError
+from pods_jax.rewards import VERIFIERS, Verdict
+from pods_jax.rewards.choice import judge, read_option
+
+LETTERS = st.sampled_from("ABCD")
+
+
+@given(LETTERS, LETTERS)
+def test_one_letter_in_any_form(stated, gold):
+    for output in (
+        stated, f"({stated})", f"{stated}.", f"{stated}) 3.2 g",
+        rf"\boxed{{{stated}}}", rf"\boxed{{\text{{{stated}}}}}",
+        rf"$\boxed{{\mathrm{{{stated}}}}}$", rf"\boxed{{({stated})}}", rf"\boxed{{{stated}: a weak acid}}",
+        f"The answer is {stated}.", f"The answer is ({stated}) because of the acid.", f"Answer: {stated}",
+        f"**Answer: {stated}**", f"Answer: **{stated}**", f"answer: {stated.lower()}", f"<answer>{stated}</answer>",
+        f"Option {stated} is correct.",
+        f"The correct option is {stated}.", f"（{stated}）", f'{{"answer": "{stated}"}}',
+        f"<think>Answer: A or B</think>\nAnswer: {stated}", f"Answer: A\nNo:\nAnswer: {stated}", f"Answer:  {stated}",
+        f"Answer {' ' * 1000} {stated}", f"The answer is {stated}. Note that C is a distractor.",
+        f"The answer is {stated}, not D.", f"The answer is not C.\nAnswer: {stated}", f"#### {stated}",
+    ):  # fmt: skip
+        assert judge(output, gold).correct == (stated == gold), output
+
+
+@given(LETTERS, LETTERS, st.sampled_from([", ", " or ", "/", " and ", "", " & ", ") or ("]))
+def test_two_letters_are_no_answer(first, second, join):
+    for output in (rf"\boxed{{{first}{join}{second}}}", f"Answer: {first}{join}{second}", f"({first}{join}{second})"):
+        assert read_option(output) is None, output
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["", r"\boxed{}", "Answer: Benzene", r"\boxed{\text{Aldehyde}}", "Answer: A base is present", "Answer: C-H bond",
+     "Answer: CO2", "Answer: C6H6", "I cannot determine the answer.", "Error: request failed", "Answer: none of these",
+     "The answer is not B.", "A\nB\nC", "B) 3\nC) 4", "Both A and B fit", "A hydrogen bond forms", "Answer: N/A",
+     "I considered (A), but it is wrong", "Vitamin D", "Answer: I do not know", "Answer: B's acid"],
+)  # fmt: skip
+def test_no_answer(output):
+    assert judge(output, "A") == Verdict(False, None, "no answer")
+
+
+@pytest.mark.parametrize(
+    ("output", "gold", "correct"),
+    [("Yes", "Yes", True), ("Yes.", "Yes", True), ("No", "Yes", False), ("True", "Yes", True),
+     ("Answer: no", "No", True),
+     (r"\boxed{\text{No}}", "No", True), ("The answer is yes, because it is safe.", "Yes", True),
+     ("Yes or no", "Yes", False), ("no one knows", "No", False), ("Answer: B", "Yes", False)],
+)  # fmt: skip
+def test_yes_and_no(output, gold, correct):
+    assert judge(output, gold).correct == correct
+
+
+@given(st.text(st.sampled_from(string.ascii_uppercase[:4] + "answer:. ()\n\\boxed{}/,"), max_size=60) | st.text())
+def test_no_output_raises_and_the_answer_is_one_option(output):
+    option = read_option(output)
+    assert option is None or option in ("yes", "no") or (len(option) == 1 and option.isupper())
+
+
+@pytest.mark.parametrize("gold", ["", "Benzene", "A or B", "5"])
+def test_a_gold_must_be_an_option(gold):
+    with pytest.raises(UserError, match="is neither a letter nor yes/no"):
+        judge("Answer: A", gold)
+    assert VERIFIERS["choice"].bounded

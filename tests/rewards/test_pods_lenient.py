@@ -1,0 +1,44 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pods_jax.errors import UserError
+from pods_jax.rewards import VERIFIERS, check_gold
+from pods_jax.rewards.pods_lenient import candidates, judge, quick
+
+
+@pytest.mark.parametrize(
+    ("output", "gold", "correct"),
+    [
+        ("She sells 18 eggs, so 18.", "18", True),
+        ("It costs $1,234.", "1234", True),
+        ("It is 5 or 6", "6", True),
+        ("It is 5 or 6", "5", False),
+        (r"<answer>\frac{1}{2}</answer> of 3", "0.5", True),
+        (r"<answer>\frac{1}{2}", "0.5", True),
+        (r"\frac{14}{3}", r"\frac{14}{3}", True),
+        ("no number", "5", False),
+        ("", "5", False),
+    ],
+)
+def test_any_of_three_texts_will_do(output, gold, correct):
+    assert judge(output, gold).correct == correct
+
+
+@given(st.integers(-999, 999), st.integers(-999, 999))
+def test_it_pays_for_the_last_number_where_the_strict_rule_does_not(stated, gold):
+    output = f"The result of all this would be {stated}"
+    assert judge(output, str(gold)).correct == (stated == gold)
+    assert not VERIFIERS["math"].judge(output, str(gold)).correct
+
+
+@given(st.text(), st.integers(-99, 99))
+def test_the_quick_layer_agrees(output, gold):
+    verdict = quick(output, str(gold))
+    assert verdict is None or verdict == judge(output, str(gold))
+    assert len(candidates(output)) <= 3
+
+
+def test_its_golds_are_those_of_math():
+    with pytest.raises(UserError, match="empty"):
+        check_gold("", "pods_lenient")
