@@ -45,7 +45,7 @@ setup(
         "datasets>=4.0",
         "ml-collections>=1.1",
         "numpy>=2.0",
-        "sympy>=1.13",
+        "mpmath>=1.3",
         "jaxtyping>=0.3.2",
         "absl-py>=2.1",
         "tqdm>=4.66",

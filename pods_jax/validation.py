@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterable, Iterator
 
 from pods_jax.allocation import ALLOCATORS
-from pods_jax.config import PROJECTIONS, Config, raise_problems
+from pods_jax.config import PROJECTIONS, Config, RewardConfig, raise_problems
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
 from pods_jax.objective import LOSSES
 from pods_jax.registry import nearest
 from pods_jax.rewards import FORMATS, VERIFIERS
 from pods_jax.rewards.callables import load_function
-from pods_jax.rewards.parts import PARTS, REWARD_SETS, weights_of
+from pods_jax.rewards.parts import PARTS, REWARD_SETS
 from pods_jax.selection import RULES
 
 _POSITIVE = (
@@ -103,18 +103,26 @@ def _rewards(config: Config) -> Iterator[str]:
         yield f"data.eval_name = '{d.eval_name}' is unknown ({nearest(d.eval_name, DATASETS)})"
     if "{question}" not in d.prompt_template:
         yield f"data.prompt_template = '{d.prompt_template}' has no '{{question}}' in it"
-    if r.task is not None and ":" not in r.task and r.task not in VERIFIERS:
-        yield f"reward.task = '{r.task}' is unknown ({nearest(r.task, VERIFIERS)})"
-    for name in (*r.functions.values(), *([r.task] if r.task and ":" in r.task else [])):
+    task, functions = r.task or "exact", list(r.functions.values())
+    if ":" in task:
+        functions.append(task)
+    elif task not in VERIFIERS:
+        yield f"reward.task = '{task}' is unknown ({nearest(task, VERIFIERS)})"
+    for name in functions:
         try:
             load_function(name)
         except UserError as error:
             yield str(error)
-    if isinstance(r.parts, str) and r.parts not in REWARD_SETS:
-        yield f"reward.parts = '{r.parts}' is unknown ({nearest(r.parts, REWARD_SETS)})"
+    yield from _parts(r)
+
+
+def _parts(reward: RewardConfig) -> Iterator[str]:
+    if isinstance(reward.parts, str) and reward.parts not in REWARD_SETS:
+        yield f"reward.parts = '{reward.parts}' is unknown ({nearest(reward.parts, REWARD_SETS)})"
         return
-    known = {*PARTS, *FORMATS, *r.functions}
-    for part, weight in weights_of(r.parts).items():
+    weights = REWARD_SETS[reward.parts] if isinstance(reward.parts, str) else dict(reward.parts)
+    known = {*PARTS, *FORMATS, *reward.functions}
+    for part, weight in weights.items():
         if part not in known:
             yield f"reward.parts: '{part}' is unknown ({nearest(part, known)})"
         if type(weight) not in (int, float) or not math.isfinite(weight):

@@ -1,0 +1,98 @@
+"""Data sets, prompts and golds as a config asks for them."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from ml_collections import FrozenConfigDict
+
+from pods_jax.analysis.runs import read_run
+from pods_jax.config import Config, DataConfig, RewardConfig, from_mapping
+from pods_jax.config_file import load_config
+from pods_jax.errors import UserError
+from pods_jax.rewards.parts import REWARD_SETS
+from pods_jax.training import Reporter, train
+from pods_jax.training.setup import load_dataset
+from pods_jax.validation import violations
+
+ROOT = Path(__file__).parents[2]
+
+
+def config(**sections) -> Config:
+    return dataclasses.replace(Config(), **sections)
+
+
+def write(path, golds) -> str:
+    path.write_text("".join(json.dumps({"problem": f"Find {i}", "answer": g}) + "\n" for i, g in enumerate(golds)))
+    return str(path)
+
+
+def frozen(**values):
+    return FrozenConfigDict(values)
+
+
+def test_another_set_is_evaluated_on_and_prompts_are_rendered(tmp_path):
+    train = write(tmp_path / "train.jsonl", ["1", "2", "3"])
+    test = write(tmp_path / "test.jsonl", [r"\frac12"])
+    data = DataConfig("math", train, frozen(num_test=1), "math500", test, frozen(), "Be brief.", "Q: {question} {x}")
+    dataset = load_dataset(config(data=data))
+    assert [e.gold for e in dataset.train] == ["1", "2"]
+    assert [(e.prompt, e.gold) for e in dataset.test] == [("Q: Find 0 {x}", r"\frac12")]
+    assert (dataset.system, dataset.task) == ("Be brief.", "math")
+    assert load_dataset(config(data=data, reward=RewardConfig(task="pods_lenient"))).task == "pods_lenient"
+
+
+def test_golds_are_checked_when_they_are_loaded(tmp_path):
+    path = write(tmp_path / "train.jsonl", ["1", r"\frac{1}{2", "3", "4"])
+    with pytest.raises(UserError, match=r"train\.jsonl:2: math: the gold .* unbalanced"):
+        load_dataset(config(data=DataConfig("math", path, frozen(num_test=1))))
+    dataset = load_dataset(config(data=DataConfig("math", path, frozen(num_test=1, on_bad="skip"))))
+    assert ([e.gold for e in dataset.train], dataset.skipped) == (["1", "3"], 1)
+
+
+def test_sets_that_do_not_fit_are_named(tmp_path):
+    path = write(tmp_path / "test.jsonl", ["1", "2"])
+    with pytest.raises(UserError, match=r"'amc23' has no training problems: name it as data\.eval_name"):
+        load_dataset(config(data=DataConfig("amc23", path)))
+    with pytest.raises(UserError, match=r"'exact' and 'math': set reward\.task"):
+        load_dataset(config(data=DataConfig(eval_name="amc23", eval_path=path)))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("reward.task=mth", "reward.task = 'mth' is unknown (did you mean 'math'?)"),
+        ("reward.task=nowhere:f", "reward function 'nowhere:f': expected module:function"),
+        ("reward.parts=pods", "reward.parts = 'pods' is unknown"),
+        ("reward.parts={'corectness': 1.0}", "did you mean 'correctness'?"),
+        ("reward.parts={'correctness': 'x'}", "the weight of 'correctness' must be a finite number, got 'x'"),
+        ("reward.functions={'mine': 'nowhere:f'}", "reward function 'nowhere:f': expected module:function"),
+        ("data.eval_name=math50", "data.eval_name = 'math50' is unknown (did you mean 'math500'?)"),
+        ("data.prompt_template='no question'", "has no '{question}' in it"),
+    ],
+)
+def test_mistakes_in_the_config_are_named(override, message):
+    with pytest.raises(UserError) as raised:
+        load_config(str(ROOT / "configs/demo.py"), [override])
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("name", REWARD_SETS)
+def test_the_named_sets_are_valid(name):
+    assert not violations(config(reward=RewardConfig(parts=name)))
+    assert not violations(config(reward=RewardConfig(parts=frozen(**REWARD_SETS[name]))))
+
+
+def test_a_run_logs_each_part_and_troubles(tiny, tmp_path):
+    tiny.reward.parts = {"correctness": 1.0, "digits": 0.5, "truncated": -0.25}
+    tiny.training.num_steps, tiny.training.eval_every_steps = 2, 0
+    built, problems = from_mapping(tiny)
+    assert not problems
+    train(built, tmp_path / "run", Reporter())
+    for metrics in read_run(tmp_path / "run").metrics:
+        parts = [metrics[f"rewards/{name}/mean"] for name in ("correctness", "digits", "truncated")]
+        assert metrics["reward"] == pytest.approx(parts[0] + 0.5 * parts[1] - 0.25 * parts[2], abs=1e-6)
+        assert metrics["accuracy"] == pytest.approx(parts[0])
+        assert metrics["completions/clipped_ratio"] == pytest.approx(parts[2])
+        assert metrics["verdicts/timeout"] == metrics["verdicts/crashed"] == 0.0
