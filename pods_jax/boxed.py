@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[{}]|[{}]")
 _BARE_BOX = re.compile(r"\\boxed\s{0,3}(-?[0-9]+(?:\.[0-9]+)?)(?![0-9])")
-_GLUE = re.compile(r"(?:[\s$,;&]|\band\b|\bor\b){0,16}")
+_GLUE = re.compile(r"[\s$]{0,8}(?:[,;&]|\band\b|\bor\b)(?:[\s$,;&]|\band\b|\bor\b){0,16}")
 
 
 def in_box(text: str) -> str | None:
     r"""The contents of the balanced `\boxed{..}` or `\fbox{..}` that starts last; escaped braces do not count.
 
-    Boxes with nothing but commas, dollars, "and", "or" and blanks between them are one answer in parts: their different
-    contents are joined by commas. Where no box is balanced, a number right after a `\boxed` without braces counts.
+    Boxes with nothing but a comma, "and" or "or" between them are one answer in parts: their different contents are
+    joined by commas. Where no box is balanced, a number right after a `\boxed` without braces counts.
     """
     boxes = sorted(_boxes(text))
     if not boxes:

@@ -1,6 +1,6 @@
 r"""Task "choice": one option letter, or yes/no (which is true/false).
 
-The answer is the marked one (see `extract`; "option is" and "choice is" mark one too), read from its start: `B`,
+The answer is the marked one (see `extract`; so do "option is", "choice:"), read from its start: `B`,
 `(B)`, `B: a weak acid`, `\text{B}`, "option B", "B because ..". Without a marker it is a reply of one line that is an
 option ("B) 3.2 g"), "Option B is correct", or "Answer B". Refused: two letters ("A or B", "AB"), a letter that begins
 a word ("Benzene"), an article ("A base").
@@ -15,19 +15,24 @@ from pods_jax.rewards.verdict import Verdict, compared, no_answer, register
 _WORDS = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
 _WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boxed|textit)\s{0,2}\{|\\[()\[\]]|[${}*\"'`\[\]]")
 _LETTER = re.compile(
-    r"(?:(?:the\s)?(?:correct\s)?(?:option|choice|answer)\s)?(?:is\s)?\(?(?P<letter>[A-Z]|[a-z](?=\W*$))(?![\w'’-])\)?"
-    r"(?P<rest>.*)",
+    r"(?:(?:the\s)?(?:correct\s)?(?:option|choice|answer)\s)?(?:is\s)?"
+    r"\(?(?P<letter>[A-Z]|[a-z](?=\W*$))(?![^\s.,:;!?)])\)?(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _WORD = re.compile(r"(?P<word>yes|no|true|false)\b(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _ANOTHER = re.compile(
-    r"\s*(?:,|/|&|;|\+|\bor\b|\band\b|\s)\s*\(?(?:[A-Z]|yes|no|true|false)\)?(?![\w'’])", re.IGNORECASE
+    r"(?:\s*[,/&;+]\s*|[\s.,?]*\b(?:or|and)\s+(?:maybe\s|perhaps\s|possibly\s)?|\s+)"
+    r"\(?(?:[A-Z]|yes|no|true|false)\)?(?![\w'’])",
+    re.IGNORECASE,
 )
+_REJECTED = re.compile(r"\W*(?:is|was)(?:n['’]t|\s+(?:not|incorrect|wrong|false))\b", re.IGNORECASE)
 _ARTICLE = re.compile(r"\s(?!because|since|as|is|due|which|for|with|based|that|in|given)[a-z]")
 _UNMARKED = re.compile(
-    r"\(?[A-Z][).:](?!\w)|(?:the\s)?(?:option|answer|choice)\s+\(?[A-Z]\)?(?!\w)|\W*[A-Z]\W*$", re.IGNORECASE
+    r"\(?[A-Z][).:](?!\w)|(?:the\s)?(?:option|answer|choice)\s+\(?[A-Z]\)?(?!\w)|\W*[A-Z]\W*$"
+    r"|\(?[A-Z]\)?\sis\s(?:the\s)?(?:correct|right|best|answer)\b",
+    re.IGNORECASE,
 )
-_PHRASE = re.compile(r"\b(?:option|choice)\s{1,3}is\b(?!\s{1,3}not\b)", re.IGNORECASE)
+_PHRASE = re.compile(r"\b(?:option|choice)(?:\s{1,3}is\b(?!\s{1,3}not\b)|\s{0,3}:)", re.IGNORECASE)
 _FULL_WIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
 _MAX_CHARS = 2_000
 
@@ -75,7 +80,7 @@ def _unmarked(output: str) -> str:
 def _option(text: str) -> str | None:
     bare = _WRAPPERS.sub("", text[:_MAX_CHARS]).strip(" \t\r\n.:")
     match = _WORD.match(bare) or _LETTER.match(bare)
-    if match is None or _ANOTHER.match(match["rest"]):
+    if match is None or _ANOTHER.match(match["rest"]) or _REJECTED.match(match["rest"]):
         return None
     if match.re is _WORD:
         return _WORDS[match["word"].lower()]

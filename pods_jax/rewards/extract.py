@@ -1,7 +1,8 @@
 r"""Where a model's final answer is looked for.
 
 Only what follows the last `</think>` counts, and only the last 100,000 characters of it. In that text the markers
-are tried in this order, and each one found narrows the text for the next (`<answer>It is \boxed{3}</answer>` is 3):
+are tried in this order, and each one found narrows the text for the next (`<answer>It is \boxed{3}</answer>` is 3). A
+box ends the search: its contents are the answer.
 
 1. the last `<answer>` that is closed, up to its `</answer>`;
 2. the last balanced `\boxed{..}`, with those that are joined to it (`\boxed{1}, \boxed{2}` is a list);
@@ -29,6 +30,8 @@ def final_answer(output: str) -> str | None:
         inside = marked(text)
         if inside is not None:
             text = answer = inside
+        if inside is not None and marked is in_box:  # its contents are mathematics
+            break
     return answer or None
 
 

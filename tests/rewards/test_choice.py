@@ -39,7 +39,8 @@ def test_two_letters_are_no_answer(first, second, join):
     ["", r"\boxed{}", "Answer: Benzene", r"\boxed{\text{Aldehyde}}", "Answer: A base is present", "Answer: C-H bond",
      "Answer: CO2", "Answer: C6H6", "I cannot determine the answer.", "Error: request failed", "Answer: none of these",
      "The answer is not B.", "A\nB\nC", "B) 3\nC) 4", "Both A and B fit", "A hydrogen bond forms", "Answer: N/A",
-     "I considered (A), but it is wrong", "Vitamin D", "Answer: I do not know", "Answer: B's acid"],
+     "I considered (A), but it is wrong", "Vitamin D", "Answer: C=O", "Answer: B(OH)3", "Option A is wrong.",
+     "(A) is not right", "A isn't right", "Answer: 25 C", "Answer: I do not know", "Answer: B's acid"],
 )  # fmt: skip
 def test_no_answer(output):
     assert judge(output, "A") == Verdict(False, None, "no answer")

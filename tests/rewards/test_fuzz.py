@@ -54,9 +54,9 @@ def writes() -> list[str]:
 @settings(max_examples=150)
 def test_every_output_gets_a_verdict_at_once_and_leaves_no_trace(writes, task, output):
     del writes[:]
-    start = time.perf_counter()
+    start = time.process_time()
     verdict = VERIFIERS[task].judge(output, GOLDS[task])
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert isinstance(verdict, Verdict)
     assert verdict.correct == (verdict.reason == "match")
     assert not writes

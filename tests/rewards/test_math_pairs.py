@@ -7,6 +7,17 @@ import pytest
 from pods_jax.rewards.math import judge
 
 EQUAL = [
+    ("5", r"\phantom{0}5"),
+    (r"\mathbb{R}", r"(-\infty, \infty)"),
+    ("(0,0)", "0,0"),
+    ("7", r"7\ "),
+    ("7", r"\underline{7}"),
+    ("7", r"\hspace{1em}7"),
+    ("n!", "n(n-1)!"),
+    (r"\frac{n(n+1)}{2}", r"\binom{n+1}{2}"),
+    (r"\frac{3}{4}", r"{3 \over 4}"),
+    (r"\frac{3}{4}", r"\nicefrac{3}{4}"),
+    (r"45^\circ", r"\frac{\pi}{4} \text{ radians}"),
     ("5", "5.0"),
     (r"\frac{1}{2}", "0.5"),
     (r"\frac{1}{2}", ".5"),
@@ -257,6 +268,10 @@ EQUAL = [
 ]
 
 DIFFERENT = [
+    ("1,1,2", "1,2,2"),
+    ("5", r"\text{Answer: } 6"),
+    (r"60^\circ", r"60 \text{ radians}"),
+    ("n!", "n(n+1)!"),
     ("0.333", r"\frac13"),
     (r"\frac{1}{3}", "0.33"),
     (r"\sqrt{2}", "1.414"),
@@ -304,7 +319,6 @@ DIFFERENT = [
     ("5", r"\text{about } 5"),
     ("5", r"\approx 5"),
     ("5", r"5 \text{ (approximately)}"),
-    ("5", r"\phantom{0}5"),
     (r"2\frac{1}{2}", r"2\cdot\frac12"),
     (r"\frac{a}{bc}", "a/bc"),
     ("x^{2y}", "x^2y"),
@@ -329,7 +343,6 @@ DIFFERENT = [
     ("i", "-i"),
     (r"\text{A}", "a"),
     ("(-1)^n", r"\cos(n\pi)"),
-    ("n!", "n(n-1)!"),
     ("(1,2),(3,4)", "(2,1),(3,4)"),
     ("10:30", "30:10"),
     ("x>5", r"x \geq 5"),
@@ -372,7 +385,7 @@ def test_different(gold, answer):
 
 
 def test_each_pair_takes_milliseconds():
-    start = time.perf_counter()
+    start = time.process_time()
     for gold, answer in EQUAL + DIFFERENT:
         judge(rf"\boxed{{{answer}}}", gold)
-    assert time.perf_counter() - start < 0.05 * len(EQUAL + DIFFERENT)
+    assert time.process_time() - start < 0.05 * len(EQUAL + DIFFERENT)

@@ -227,13 +227,16 @@ def test_tiny_differences_are_differences(power, digit):
         r"\begin{pmatrix}" + "1&" * 500 + r"1\end{pmatrix}",
         r"\{" + ",".join(map(str, range(400))) + r"\}",
         "gcd(10^{400},10^{399})" * 20,
+        r"\frac9e99",
+        "x_9e99",
+        r"\log_1.5e3 4",
     ],
 )
 @pytest.mark.parametrize("gold", ["7", r"\sqrt{2}", "x", "1, 2", "(0, 1)", "x = 2y"])
 def test_monsters_are_refused_in_no_time(answer, gold):
-    start = time.perf_counter()
+    start = time.process_time()
     assert not same(answer, gold)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize(

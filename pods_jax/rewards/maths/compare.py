@@ -33,7 +33,9 @@ def equivalent(gold: Node, answer: Node) -> bool:
     """Whether an answer says what the gold says. Not symmetric: what the gold leaves out the answer may add or omit."""
     if gold == answer:
         return True
-    gold, answer = _unrepeated(_with_both_signs(gold)), _unrepeated(_with_both_signs(answer))
+    gold, answer = _with_both_signs(gold), _with_both_signs(answer)
+    if isinstance(gold, Items) != isinstance(answer, Items):
+        gold, answer = _unrepeated(gold), _unrepeated(answer)
     if isinstance(gold, Relation) or isinstance(answer, Relation):
         return _same_relation(gold, answer)
     if isinstance(gold, Interval) or isinstance(answer, Interval) or _is_union(gold) or _is_union(answer):
@@ -71,8 +73,9 @@ def _same_quantity(gold: Node, answer: Node) -> bool:
 
 
 def _same_angle(gold: Node, answer: Node) -> bool:
-    """As numbers of degrees; or, where only one side has the sign, with the degree as pi/180."""
-    if same_value(_bare(gold, "degree"), _bare(answer, "degree")):
+    """As numbers of degrees, unless one side says radians; or, where only one side has the sign, with pi/180 for it."""
+    radians = _has_unit(gold, "radian") or _has_unit(answer, "radian")
+    if not radians and same_value(_bare(gold, "degree"), _bare(answer, "degree")):
         return True
     return _has_unit(gold, "degree") != _has_unit(answer, "degree") and same_value(gold, answer)
 
@@ -201,7 +204,7 @@ def _distinct(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _unrepeated(node: Node) -> Node:
-    """A bare list of one value in several forms ("12x - 34 or -34 + 12x") is that value."""
+    """A bare list of one value in several forms ("12x - 34 or -34 + 12x") is that value, where one is asked for."""
     if isinstance(node, Items) and node.kind == "list" and len(node.items) <= MAX_ITEMS:
         first, *others = node.items
         return first if all(equivalent(first, other) for other in others) else node

@@ -133,6 +133,7 @@ _OPERATIONS: Mapping[str, Callable[..., Fraction]] = {
     "floor": lambda a: Fraction(math.floor(a)),
     "ceil": lambda a: Fraction(math.ceil(a)),
     "percent": lambda a: a / 100,
+    "radian": lambda a: a,
     "factorial": lambda n: Fraction(math.factorial(_whole(n))),
     "binom": _binomial,
     "log": _logarithm,

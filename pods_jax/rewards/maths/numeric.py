@@ -17,6 +17,7 @@ from pods_jax.rewards.maths.nodes import Call, Node, Number, Symbol
 DIGITS = 50
 GUARD_DIGITS = 12
 MAX_EXTENT = 400
+MAX_FACTORIAL = 170
 
 _LOG2_10 = 3.3219280948873626
 _contexts = threading.local()
@@ -140,9 +141,16 @@ def _logarithm(mp: Any, value: Any, base: Any = 10) -> Any:
 
 
 def _factorial(mp: Any, value: Any) -> Any:
-    if not mp.isint(value) or not 0 <= mp.re(value) <= 170:
+    """By the gamma function, so that n! is also compared at points between whole numbers."""
+    if mp.re(value) < 0:
+        raise Undefined
+    if abs(value) > MAX_FACTORIAL:
         raise TooLarge
     return mp.factorial(value)
+
+
+def _binomial(mp: Any, n: Any, k: Any) -> Any:
+    return _factorial(mp, n) / (_factorial(mp, k) * _factorial(mp, n - k))
 
 
 def _divide(mp: Any, a: Any, b: Any) -> Any:
@@ -164,6 +172,8 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "lg": _logarithm,
     "abs": lambda mp, a: abs(a),
     "percent": lambda mp, a: a / 100,
+    "radian": lambda mp, a: a,
+    "binom": _binomial,
     "degree": lambda mp, a: a * mp.pi / 180,
     "factorial": _factorial,
     "min": lambda mp, *values: min(values),

@@ -34,8 +34,9 @@ _PRODUCTS = {"*": "mul", r"\cdot": "mul", r"\times": "mul", r"\ast": "mul", "/":
 _SUMS = {"+": "add", "-": "sub", r"\pm": "pm", r"\mp": "mp"}
 _SEPARATORS = frozenset({",", ";", "separator"})
 _CLOSERS = {"(": (")", "]"), "[": (")", "]"), r"\{": (r"\}",)}
-_CONSTANTS = {r"\pi": Call("pi"), r"\infty": Call("inf"), r"\emptyset": Items("set", ()), r"\imath": Call("i"),
-              r"\varnothing": Items("set", ())}  # fmt: skip
+_REALS = Interval(Call("neg", (Call("inf"),)), Call("inf"), False, False)
+_CONSTANTS = {r"\pi": Call("pi"), r"\infty": Call("inf"), r"\imath": Call("i"), r"\reals": _REALS,
+              r"\emptyset": Items("set", ()), r"\varnothing": Items("set", ())}  # fmt: skip
 _WORD_CONSTANTS = {"e": Call("e"), "i": Call("i"), "pi": Call("pi"), "infinity": Call("inf"), "inf": Call("inf"),
                    "infty": Call("inf")}  # fmt: skip
 _GREEK = (
@@ -119,8 +120,10 @@ class _Parser:
             raise Unparsable(f"expected {text or 'the end'!r}")
 
     def split(self, length: int) -> str:
-        """Takes the first characters of the next token and leaves the rest as a token of its own."""
+        """Takes the first characters of the next token; what is left of a run of digits or letters stays a token."""
         kind, text = self.take()
+        if not text.isalnum() or (kind == "number" and not text.isdigit()):
+            return text
         if text[length:]:
             self.place -= 1
             self.tokens[self.place] = Token(kind, text[length:])
@@ -193,7 +196,7 @@ class _Parser:
         elif unit and (isinstance(value, Items | Interval | Text) or canonical_unit(unit) is None):
             raise Unparsable("words that are no unit")
         unit = canonical_unit(unit) if unit else currency
-        if unit in ("degree", "percent"):
+        if unit in ("degree", "radian", "percent"):
             return Call(unit, (value,))
         return Quantity(value, unit) if unit else value
 
@@ -433,6 +436,8 @@ class _Parser:
         self.expect("{")
         bars, self.bars = self.bars, 0
         node = self.answer()
+        if self.accept(r"\over"):
+            node = Call("div", (node, self.answer()))
         self.bars = bars
         self.expect("}")
         return node

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pods_jax.rewards.maths.words import UNIT_NAMES
 
 MAX_CHARS = 2_000
+MAX_TOKENS = 600
 
 
 class Unparsable(Exception):
@@ -30,20 +31,22 @@ _CHARACTERS = str.maketrans(
         "×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ", "∙": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "√": r"\sqrt ",
         "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
         "±": r"\pm ", "∓": r"\mp ", "°": r"^\circ ", "∅": r"\emptyset ", "θ": r"\theta ", "α": r"\alpha ",
-        "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}",
+        "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\reals ",
         "≈": r"\approx ", "′": "'", "’": "'", "€": "$", "£": "$", "\u200b": "", "\ufeff": "",
     }
 )  # fmt: skip
+_REALS = re.compile(r"\\mathbb\s?\{?R\}?(?![A-Za-z])")
 _THIN_GROUPS = re.compile(r"(?<=[0-9])(?:\{,\}|,\\!|\{,\\!\})\s?(?=[0-9]{3}(?![0-9]))")
 _TOKEN = re.compile(
     r"""(?P<row>\\\\|\\cr(?![A-Za-z]))
     |(?P<skip>\s+|~|\$|\\[,;:!>()\[\]\s]
       |\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\.?
+      |\\(?:hspace|vspace|phantom|hphantom|vphantom|color)\*?\s?\{[^{}]*\}|\\checkmark(?![A-Za-z])
       |\\(?:displaystyle|textstyle|limits|nolimits|quad|qquad|rm|bf|it)(?![A-Za-z]))
     |(?P<begin>\\begin\s?\{[a-z]+\*?\}(?:\{[lcr|\s]*\})?)|(?P<end>\\end\s?\{[a-z]+\*?\})
     |(?P<words>\\(?:text|textbf|textit|textrm|textnormal|texttt|mathrm|mathsf|mbox|hbox|operatorname\*?)\s?
       \{(?P<inner>(?:[^{}]|\{[^{}]*\})*)\})
-    |(?P<styled>\\(?:mathbf|mathit|mathbb|mathcal|boldsymbol|bm|boxed|fbox|ensuremath)\s?
+    |(?P<styled>\\(?:mathbf|mathit|mathbb|mathcal|underline|boldsymbol|bm|boxed|fbox|ensuremath)\s?
       \{(?P<content>(?:[^{}]|\{[^{}]*\})*)\})
     |(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,3}(?:(?:\ |\\,|\\\ )[0-9]{3})+(?![0-9])|[0-9]+)
       (?:\.[0-9]*(?=\\(?:overline|bar|dot)\s?[{])|\.[0-9]+|\.(?=\s?/))?(?:[eE][-+]?[0-9]{1,4}(?![\w.]))?|\.[0-9]+)
@@ -59,6 +62,7 @@ _JOINS = frozenset({"and", "or", ", and", ", or", "and/or"})
 _ALIASES = {"**": "^", r"\lbrack": "[", r"\rbrack": "]", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\%": "%",
             r"\langle": "(", r"\rangle": ")", r"\lparen": "(", r"\rparen": ")", r"\lvert": "|", r"\rvert": "|",
             r"\vert": "|", r"\colon": ":", r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac",
+            r"\nicefrac": r"\frac", r"\sfrac": r"\frac",
             r"\dbinom": r"\binom", r"\tbinom": r"\binom", r"\land": ",", r"\lor": ","}  # fmt: skip
 
 
@@ -77,7 +81,8 @@ def tokenize(text: str) -> list[Token]:
 
 def _tidy(text: str) -> str:
     text = text.translate(_CHARACTERS).strip()
-    text = _THIN_GROUPS.sub("", text).removesuffix("\\,")
+    text = _REALS.sub(r"\\reals ", text)
+    text = _THIN_GROUPS.sub("", text).removesuffix("\\,").removesuffix("\\")
     return text.strip('*`"').strip().rstrip(".,;: ").lstrip(":")
 
 
@@ -86,8 +91,8 @@ def _tokens(text: str, nesting: int) -> list[Token]:
     place = depth = 0
     while place < len(text):
         match = _TOKEN.match(text, place)
-        if match is None or nesting > 3:
-            raise Unparsable(f"unknown character {text[place]!r}")
+        if match is None or nesting > 3 or len(tokens) > MAX_TOKENS:
+            raise Unparsable(f"unknown character {text[place]!r}" if match is None else "too long")
         if match.lastgroup == "number" and depth and "," in match[0]:
             match = _PLAIN_NUMBER.match(text, place)
             tokens.append(Token("number", match[0]))

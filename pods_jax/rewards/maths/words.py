@@ -48,7 +48,7 @@ _UNITS = {
     "l": "l liter liters litre litres",
     "mph": "mph",
     "kmh": "kmh kph",
-    "rad": "rad rads radian radians",
+    "radian": "rad rads radian radians",
     "unit": "unit units",
 }
 UNIT_NAMES = {word: unit for unit, words in _UNITS.items() for word in words.split()}
