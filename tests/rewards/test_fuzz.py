@@ -1,5 +1,6 @@
 """No output makes a verifier raise, run long, or touch the file system; and a pool that is mistreated keeps count."""
 
+import operator
 import os
 import random
 import time
@@ -67,6 +68,43 @@ def test_every_output_gets_a_verdict_at_once_and_leaves_no_trace(writes, task, o
 def test_math_golds_of_any_kind_are_compared_without_an_exception(output, gold):
     if gold.strip():
         assert isinstance(VERIFIERS["math"].judge(output, gold), Verdict)
+
+
+def filled(templates: list[str], contents: st.SearchStrategy) -> st.SearchStrategy[str]:
+    return st.builds(operator.mod, st.sampled_from(templates), contents)
+
+
+LEAVES = r"x y n e i \pi \infty 0 1 2 7 0.5 100 -1 \frac12 10^{30} 99999"
+
+
+def formulas() -> st.SearchStrategy[str]:
+    """Formulas that parse, so that evaluation is reached."""
+    leaves = st.sampled_from(LEAVES.split())
+
+    def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        one = [r"\sqrt{%s}", r"\sqrt[3]{%s}", r"\sqrt[8]{%s}", "(%s)!", "|%s|", r"\lfloor %s \rfloor", "-(%s)"]
+        one += [rf"\{name}(%s)" for name in ("sin", "tan", "sec", "arcsin", "sinh", "ln", "exp")]
+        two = ["(%s+%s)", r"{%s}\cdot{%s}", r"\frac{%s}{%s}", "(%s)^{%s}", r"\binom{%s}{%s}", r"%s \pm %s"]
+        two += [r"\gcd(%s,%s)", r"\log_{%s}(%s)", r"\max(%s,%s)"]
+        pairs = st.tuples(inner, inner)
+        return filled(one, inner) | filled(two, pairs)
+
+    return st.recursive(leaves, larger, max_leaves=8)
+
+
+FORMULAS = formulas()
+ANSWERS = FORMULAS | filled(
+    ["%s, %s", "(%s,%s)", r"[%s,%s)\cup\{1\}", "%s=%s", r"%s<%s", r"%s \le x < %s"], st.tuples(FORMULAS, FORMULAS)
+)
+
+
+@given(answer=ANSWERS, gold=ANSWERS)
+@settings(max_examples=400)
+def test_formulas_of_any_kind_are_compared_without_an_exception_and_are_equal_to_themselves(answer, gold):
+    start = time.process_time()
+    assert isinstance(VERIFIERS["math"].judge(rf"\boxed{{{answer}}}", gold), Verdict)
+    assert VERIFIERS["math"].judge(rf"\boxed{{{answer}}}", answer).correct
+    assert time.process_time() - start < 2.0
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ def _odd_root(value: Fraction, degree: Fraction) -> Fraction:
 
 
 def _whole_root(value: int, degree: int) -> int:
-    root = math.isqrt(value) if degree == 2 else _newton(value, degree)
+    root = _newton(value, degree) if value and degree > 2 else math.isqrt(value) if degree == 2 else value
     if root**degree != value:
         raise Inexact
     return root

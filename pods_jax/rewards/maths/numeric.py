@@ -16,8 +16,10 @@ from pods_jax.rewards.maths.nodes import Call, Node, Number, Symbol
 
 DIGITS = 50
 GUARD_DIGITS = 12
+SMALL_EXTENT = 4
 MAX_EXTENT = 400
 MAX_FACTORIAL = 170
+MAX_GAMMA = 20
 
 _LOG2_10 = 3.3219280948873626
 _contexts = threading.local()
@@ -49,14 +51,14 @@ def evaluate(
     nodes: tuple[Node, ...], point: Mapping[str, Fraction], complex_numbers: bool
 ) -> tuple[list[Any], Any, int]:
     """The values of the trees, the largest magnitude met on the way, and the digits they are good for."""
-    digits = DIGITS
-    evaluator = _Evaluator(digits, point, complex_numbers)
+    evaluator = _Evaluator(DIGITS, MAX_EXTENT, point, complex_numbers)
     values = [evaluator.value(node) for node in nodes]
-    if evaluator.extent > 4:
-        digits += 2 * evaluator.extent
-        evaluator = _Evaluator(digits, point, complex_numbers)
-        values = [evaluator.value(node) for node in nodes]
-    return values, evaluator.scale, digits
+    extent = evaluator.extent
+    if extent <= SMALL_EXTENT:
+        return values, evaluator.scale, DIGITS
+    # Between 10^-extent and 10^extent, cancellation costs up to 2 extent digits, and as many tell numbers apart.
+    evaluator = _Evaluator(DIGITS + 4 * extent, 10 * MAX_EXTENT, point, complex_numbers)  # noise is smaller now
+    return [evaluator.value(node) for node in nodes], evaluator.scale, DIGITS + 2 * extent
 
 
 def _context() -> Any:
@@ -68,10 +70,10 @@ def _context() -> Any:
 class _Evaluator:
     """extent: the largest |log10| of an intermediate result; scale: the largest magnitude of one."""
 
-    def __init__(self, digits: int, point: Mapping[str, Fraction], complex_numbers: bool):
+    def __init__(self, digits: int, max_extent: int, point: Mapping[str, Fraction], complex_numbers: bool):
         self.mp = _context()
         self.mp.dps = digits
-        self.point, self.complex_numbers = point, complex_numbers
+        self.point, self.complex_numbers, self.max_extent = point, complex_numbers, max_extent
         self.extent, self.scale = 0, self.mp.mpf(1)
 
     def value(self, node: Node) -> Any:
@@ -110,7 +112,7 @@ class _Evaluator:
         if value:
             self.extent = max(self.extent, int(abs(mp.mag(value)) / _LOG2_10))
             self.scale = max(self.scale, abs(value))
-        if self.extent > MAX_EXTENT:
+        if self.extent > self.max_extent:
             raise TooLarge
         return value
 
@@ -144,7 +146,7 @@ def _factorial(mp: Any, value: Any) -> Any:
     """By the gamma function, so that n! is also compared at points between whole numbers."""
     if mp.re(value) < 0:
         raise Undefined
-    if abs(value) > MAX_FACTORIAL:
+    if abs(value) > (MAX_FACTORIAL if mp.isint(value) else MAX_GAMMA):
         raise TooLarge
     return mp.factorial(value)
 

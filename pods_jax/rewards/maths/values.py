@@ -48,6 +48,8 @@ def same_value(left: Node, right: Node) -> bool:
 def proportional(left: Node, right: Node, *, positive: bool) -> bool:
     """Whether left = c * right for a constant c that is not 0 (and, if `positive`, above 0), by the same means."""
     complex_numbers = any(IMAGINARY in walk(node) for node in (left, right))
+    if positive and complex_numbers:
+        return False  # there is no order
     first, agreed = None, 0
     names = symbols(left, right)
     for point in _points(names):
