@@ -20,6 +20,7 @@ SMALL_EXTENT = 4
 MAX_EXTENT = 400
 MAX_FACTORIAL = 170
 MAX_GAMMA = 20
+MAX_GAMMA_DIGITS = 250
 
 _LOG2_10 = 3.3219280948873626
 _contexts = threading.local()
@@ -146,7 +147,7 @@ def _factorial(mp: Any, value: Any) -> Any:
     """By the gamma function, so that n! is also compared at points between whole numbers."""
     if mp.re(value) < 0:
         raise Undefined
-    if abs(value) > (MAX_FACTORIAL if mp.isint(value) else MAX_GAMMA):
+    if abs(value) > (MAX_FACTORIAL if mp.isint(value) else MAX_GAMMA if mp.dps <= MAX_GAMMA_DIGITS else 0):
         raise TooLarge
     return mp.factorial(value)
 
