@@ -60,6 +60,7 @@ DEEDS = {
     "read stdin": _read_stdin,
     "reject gold": _reject_gold,
     "hang and tell": _hang_and_tell,
+    "doze": lambda: time.sleep(0.05),
     "pass": lambda: None,
 }
 

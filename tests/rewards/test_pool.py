@@ -97,6 +97,18 @@ def test_the_deadline_is_for_one_item_and_not_for_the_start_of_a_worker():
         assert time.monotonic() - start >= 0.8
 
 
+def test_workers_work_side_by_side():
+    seconds = {}
+    for num_workers in (1, 4):
+        with RewardPool(num_workers) as pool:
+            pool.score([""] * 4 * num_workers, ["pass"] * 4 * num_workers, "misbehave")  # starts them
+            start = time.monotonic()
+            pool.score([""] * 40, ["doze"] * 40, "misbehave")
+            seconds[num_workers] = time.monotonic() - start
+    assert seconds[1] >= 2.0
+    assert seconds[4] < seconds[1] / 2.5
+
+
 def test_a_worker_that_is_killed_while_idle_is_replaced():
     with RewardPool(num_workers=1) as pool:
         [first] = pool.score([""], [""], "process")
