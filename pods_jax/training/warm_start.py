@@ -78,12 +78,7 @@ def train(
     on_step: Callable[[int, float], None],
 ) -> Params:
     """Parameters after c.num_steps of next-token training on demonstrations, the loss on their completions alone."""
-    optimizer = make_optimizer(
-        OptimizerConfig(
-            learning_rate=c.learning_rate, lr_scheduler_type="cosine", warmup_steps=c.warmup_steps, adam_beta2=0.99
-        ),
-        c.num_steps,
-    )
+    optimizer = make_optimizer(OptimizerConfig(learning_rate=c.learning_rate, warmup_steps=c.warmup_steps), c.num_steps)
     params = init_params(model, jax.random.key(c.seed))
     state, rng = optimizer.init(params), np.random.default_rng([c.seed, 1])
     for start in range(0, c.num_steps, STEPS_PER_CALL):
