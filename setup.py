@@ -47,7 +47,6 @@ setup(
         "numpy>=2.0",
         "mpmath>=1.3",
         "jaxtyping>=0.3.2",
-        "absl-py>=2.1",
         "tqdm>=4.66",
         "rich>=13.7",
         "matplotlib>=3.9",
