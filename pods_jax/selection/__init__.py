@@ -2,7 +2,8 @@
 
 from pods_jax.registry import import_submodules
 from pods_jax.selection.rules import RULES, SelectionRule, select
+from pods_jax.selection.statistics import selection_statistics
 
-__all__ = ["RULES", "SelectionRule", "select"]
+__all__ = ["RULES", "SelectionRule", "select", "selection_statistics"]
 
 import_submodules(__name__)

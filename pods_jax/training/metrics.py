@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pods_jax.records import Group
+from pods_jax.selection.statistics import SelectionStatistics
 
 TROUBLES = ("timeout", "crashed", "no answer", "unparsed")
 
@@ -38,12 +39,15 @@ def verdict_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return metrics | shares
 
 
-def selection_metrics(rewards: np.ndarray, kept: np.ndarray) -> dict[str, float]:
-    """Population variance of the rewards before [P, n] and after [P, m] selection, averaged over groups."""
+def selection_metrics(stats: SelectionStatistics, kept: np.ndarray) -> dict[str, float]:
+    """Means over groups of what `selection_statistics` says, and over rollouts of the kept rewards [P, m]."""
     return {
-        "selection/group_variance": float(rewards.var(axis=1).mean()),
-        "selection/kept_variance": float(kept.var(axis=1).mean()),
+        "selection/group_variance": float(stats.group_variance.mean()),
+        "selection/kept_variance": float(stats.kept_variance.mean()),
         "selection/kept_reward": float(kept.mean()),
+        "selection/num_high": float(stats.num_high.mean()),
+        "selection/frac_degenerate": float(stats.degenerate.mean()),
+        "selection/num_invalid": float(stats.num_invalid.sum()),
     }
 
 

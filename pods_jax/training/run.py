@@ -23,7 +23,7 @@ from pods_jax.records import Group
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import group_logprobs
 from pods_jax.rollout.buckets import bucket, pad_prompts
-from pods_jax.selection import select
+from pods_jax.selection import select, selection_statistics
 from pods_jax.training.clock import PhaseClock
 from pods_jax.training.metrics import rollout_metrics, selection_metrics
 from pods_jax.training.rollouts import rollout_groups
@@ -147,21 +147,31 @@ def collect_groups(run: Run, key: jax.Array, step: int) -> list[Group]:
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "num_kept", "scale_rewards", "ddof", "epsilon"))
-def _choose(rewards, key, *, rule, num_kept, scale_rewards, ddof, epsilon):
-    """Kept indices [P, m] and their advantages, with statistics over the kept (Xu et al. 2025)."""
-    indices = select(rule, rewards, num_kept, key)
+def _choose(rewards, key, aux, *, rule, num_kept, scale_rewards, ddof, epsilon):
+    """Kept indices [P, m], their advantages with statistics over the kept (Xu et al. 2025), and what was selected."""
+    indices = select(rule, rewards, num_kept, key, **aux)
     kept = jnp.take_along_axis(rewards, indices, axis=1)
-    return indices, group_advantages(kept, scale_rewards=scale_rewards, ddof=ddof, epsilon=epsilon)
+    advantages = group_advantages(kept, scale_rewards=scale_rewards, ddof=ddof, epsilon=epsilon)
+    return indices, advantages, selection_statistics(rewards, indices)
+
+
+def _rule_inputs(groups: list[Group]) -> dict[str, np.ndarray]:
+    """The arrays [P, n] that a selection rule may name (see `pods_jax.selection.rules`)."""
+    lengths = np.stack([g.lengths for g in groups])
+    logprobs = np.stack([g.logprobs for g in groups])
+    own = np.arange(logprobs.shape[-1]) < lengths[..., None]
+    return {"lengths": lengths, "entropies": -np.where(own, logprobs, 0.0).sum(-1) / np.maximum(lengths, 1)}
 
 
 def select_batch(config: Config, groups: list[Group], key: jax.Array) -> tuple[Batch, Metrics]:
     """The kept rollouts of every group with their advantages, as host arrays; completions trimmed to a bucket."""
     o = config.objective
     rewards = np.stack([g.rewards for g in groups])
-    indices, advantages = jax.device_get(
+    indices, advantages, stats = jax.device_get(
         _choose(
             rewards,
             key,
+            _rule_inputs(groups),
             rule=config.selection.rule,
             num_kept=config.selection.num_kept,
             scale_rewards=o.scale_rewards,
@@ -184,7 +194,7 @@ def select_batch(config: Config, groups: list[Group], key: jax.Array) -> tuple[B
         advantages=advantages,
         behaviour_logprobs=kept("logprobs")[..., :T],
     )
-    return batch, selection_metrics(rewards, kept("rewards"))
+    return batch, selection_metrics(stats, kept("rewards"))
 
 
 def trimmed_length(longest: int, limit: int) -> int:

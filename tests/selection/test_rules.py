@@ -1,5 +1,4 @@
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -8,130 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from small_groups import KEY, REWARD, binary_groups, families, kept, kept_rewards
 
 from pods_jax.errors import UserError
 from pods_jax.selection import RULES, select
-
-KEY = jax.random.key(0)
-
-
-@functools.partial(jax.jit, static_argnames=("rule", "num_kept"))
-def _select(rule, rewards, num_kept, key, valid):
-    return select(rule, rewards, num_kept, key, valid=valid)
-
-
-def kept(rule, rewards, num_kept, valid=None, key=KEY):
-    """Indices [P, m]; compiled once for a rule and a shape."""
-    rewards = np.asarray(rewards, np.float32)
-    return np.asarray(_select(rule, rewards, num_kept, key, np.ones(rewards.shape, bool) if valid is None else valid))
-
-
-def kept_rewards(rule, rewards, num_kept):
-    return np.take_along_axis(np.asarray(rewards), kept(rule, rewards, num_kept), axis=1)
-
-
-# ---------------------------------------------------------------- max variance against every subset
-
-
-def assert_maximal(rewards, indices):
-    """No subset of m has a larger variance, in float64, beyond 2e-6 of the squared range."""
-    for group, chosen in zip(np.asarray(rewards, np.float64), indices, strict=True):
-        assert len(set(chosen)) == len(chosen)
-        centred = group - group.min()
-        best = max(np.var(subset) for subset in itertools.combinations(centred, len(chosen)))
-        assert np.var(centred[chosen]) >= best - 2e-6 * np.ptp(group) ** 2
-
-
-def families(n):
-    """Groups [16, n]: continuous, tied, binary and constant; with large offsets and extreme scales."""
-    rng = np.random.default_rng(n)
-    graded, binary = rng.choice([0, 0.25, 0.5, 1, 1.25, 2, 3], n), rng.integers(0, 2, n)
-    maps = [(1, 0), (1, 1e6), (1e-6, 0), (1e6, -3)]  # scale, offset
-    return np.float32([x * a + b for x in (rng.normal(size=n), graded, binary, np.full(n, 0.35)) for a, b in maps])
-
-
-@pytest.mark.parametrize("m", range(1, 9))
-def test_max_variance_is_maximal_over_all_subsets(m):
-    """For every n in m..8: groups of 8 of which n are valid, the rest extreme."""
-    rewards = np.full((9 - m, 16, 8), 1e9, np.float32)
-    valid = np.zeros(rewards.shape, bool)
-    for i, n in enumerate(range(m, 9)):
-        places = np.random.default_rng(n).permutation(8)[:n]
-        rewards[i][:, places], valid[i][:, places] = families(n), True
-    rewards, valid = rewards.reshape(-1, 8), valid.reshape(-1, 8)
-    indices = kept("max_variance", rewards, m, valid)
-    assert np.take_along_axis(valid, indices, axis=1).all()
-    for group, ok, chosen in zip(rewards, valid, indices, strict=True):
-        assert_maximal(group[ok][None], (np.cumsum(ok) - 1)[chosen][None])
-
-
-REWARD = st.one_of(
-    st.sampled_from([0.0, 0.25, 0.35, 1.0, 1.1, 3.0]), st.integers(-3000, 3000).map(lambda i: np.float32(i / 1000))
-)
-
-
-@settings(deadline=None)
-@given(
-    arrays(np.float32, (2, 8), elements=REWARD),
-    st.sampled_from([3, 4]),
-    st.sampled_from([1e-6, 1.0, 1e6]),
-    st.sampled_from([0.0, 1e6]),
-)
-def test_max_variance_of_any_rewards_is_maximal(rewards, m, scale, offset):
-    rewards = (rewards * scale + offset).astype(np.float32)
-    assert_maximal(rewards, kept("max_variance", rewards, m))
-
-
-def correct_kept(c, n, m):
-    """The closed form for c correct of n: half of m (rounded down), as far as both classes reach."""
-    return np.clip(m // 2, max(0, m - (n - c)), min(m, c))
-
-
-def binary_groups(counts, n):
-    """Groups with the given numbers of correct rollouts, each in an order of its own."""
-    rng = np.random.default_rng(0)
-    return np.stack([rng.permutation(np.arange(n) < c) for c in counts]).astype(np.float32)
-
-
-@pytest.mark.parametrize("m", [15, 16, 64])
-def test_max_variance_of_binary_rewards_follows_the_closed_form(m):
-    """Odd m ties exactly between floor(m/2) and ceil(m/2) correct ones: the smaller wins."""
-    counts = range(65)
-    rewards = kept_rewards("max_variance", binary_groups(counts, 64), m)
-    assert rewards.sum(1).tolist() == [correct_kept(c, 64, m) for c in counts]
-
-
-def test_max_variance_of_one_keeps_a_lowest_reward():
-    assert kept_rewards("max_variance", [[3.0, 1.0, 2.0]], 1).item() == 1.0
-
-
-def released_loop(rewards, m):
-    """The PODS repository's multi-GPU loop: its best-so-far is a view of the sort order, and overwrites it."""
-    order = np.argsort(-rewards, kind="stable")
-    best, variance = order[:m], np.var(rewards[order[:m]])
-    for k in range(m):
-        candidate = np.concatenate([order[:k], order[len(order) - (m - k) :]])
-        if np.var(rewards[candidate]) > variance:
-            variance = np.var(rewards[candidate])
-            best[:] = candidate
-    return best
-
-
-def test_max_variance_does_not_have_the_aliasing_defect_of_the_released_loop():
-    counts = [2, 14, 35, 58, 101, 116, 127]
-    groups = binary_groups(counts, 128)
-    assert [group[released_loop(group, 32)].sum() for group in groups] == [2, 14, 1, 1, 5, 20, 31]
-    assert kept_rewards("max_variance", groups, 32).sum(1).tolist() == [2, 14, 16, 16, 16, 20, 31]
-
-
-@settings(deadline=None)
-@given(arrays(np.int8, (2, 8), elements=st.integers(-8, 8)), st.integers(-99, 99), st.sampled_from([2**-20, 3, 2**9]))
-def test_max_variance_ignores_shift_and_positive_scale(rewards, shift, scale):
-    """Exactly representable rewards, so that ties stay ties."""
-    np.testing.assert_array_equal(
-        kept("max_variance", rewards, 4), kept("max_variance", (rewards + float(shift)) * scale, 4)
-    )
-
 
 # ---------------------------------------------------------------- the other rules
 
@@ -144,6 +23,68 @@ def test_max_reward_keeps_the_highest():
 def test_all_keeps_the_order_of_generation():
     assert kept("all", [[3.0, 1.0, 2.0, 5.0]], 4).tolist() == [[0, 1, 2, 3]]
     assert kept("all", [[3.0, np.nan, 2.0, 5.0]], 3).tolist() == [[0, 2, 3]]
+
+
+def test_min_reward_keeps_the_lowest():
+    rewards = np.random.default_rng(0).normal(size=(5, 8))
+    np.testing.assert_array_equal(np.sort(kept_rewards("min_reward", rewards, 4)), np.sort(rewards)[:, :4])
+
+
+def best(scores, m):
+    """Indices of the m highest of every row, in float64."""
+    return np.sort(np.argsort(-np.float64(scores), axis=1)[:, :m])
+
+
+def test_max_abs_advantage_keeps_the_farthest_from_the_mean_of_the_valid():
+    rewards = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    valid = np.arange(8) != 3
+    mean = np.float64(rewards)[:, valid].mean(1, keepdims=True)
+    expected = best(np.where(valid, np.abs(rewards - mean), -1), 4)
+    got = kept("max_abs_advantage", rewards, 4, np.broadcast_to(valid, rewards.shape))
+    np.testing.assert_array_equal(np.sort(got), expected)
+
+
+@pytest.mark.parametrize("rule", ["shortest", "reward_per_token", "entropy"])
+def test_rules_of_another_score_keep_the_best(rule):
+    rng = np.random.default_rng(1)
+    rewards, entropies = rng.normal(size=(2, 5, 8)).astype(np.float32)
+    lengths = np.stack([rng.permutation(16)[:8] for _ in range(5)])
+    scores = {"shortest": -lengths, "reward_per_token": rewards / np.maximum(lengths, 1), "entropy": entropies}[rule]
+    got = kept(rule, rewards, 3, lengths=lengths, entropies=entropies)
+    np.testing.assert_array_equal(np.sort(got), best(scores, 3))
+
+
+@pytest.mark.parametrize("m", [15, 16])
+def test_balanced_keeps_half_of_each_as_far_as_both_reach(m):
+    groups = binary_groups(range(65), 64)
+    expected = [min(max(m // 2, m - (64 - c)), min(m, c)) for c in range(65)]
+    assert (kept_rewards("balanced", groups * 0.4 + 0.5, m) > 0.7).sum(1).tolist() == expected
+    np.testing.assert_array_equal(
+        kept_rewards("balanced", groups, m).sum(1), kept_rewards("max_variance", groups, m).sum(1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "weights"),
+    [
+        ("pf_ppo_pow", [4, 1, 0, 1, 4, 0, 1, 9]),
+        ("pf_ppo_max_min", [0, 0, 0, 1, 0, 0, 1, 1]),
+        ("pf_ppo_max_random", [1, 1, 1, 1, 1, 0, 1, 4]),
+    ],
+)
+def test_pf_ppo_draws_in_proportion_to_its_weights(rule, weights):
+    rewards = jnp.float32([2, 1, 0, -1, 2, jnp.nan, -1, 3])
+    indices = draws(rule, rewards, 4, jax.random.split(KEY, 4000))
+    expected = np.array(weights) / np.sum(weights)
+    np.testing.assert_allclose(
+        np.bincount(np.ravel(indices), minlength=8) / 16_000, expected, atol=5 * 0.5 / np.sqrt(16_000)
+    )
+
+
+def test_pf_ppo_draws_equally_where_all_rewards_are_zero():
+    indices = draws("pf_ppo_pow", jnp.zeros(8).at[5].set(jnp.nan), 4, jax.random.split(KEY, 4000))
+    expected = np.array([1, 1, 1, 1, 1, 0, 1, 1]) / 7
+    np.testing.assert_allclose(np.bincount(np.ravel(indices), minlength=8) / 16_000, expected, atol=0.02)
 
 
 @pytest.mark.parametrize(("n", "m"), [(8, 8), (8, 4), (8, 3), (7, 2), (64, 16), (64, 13), (64, 41)])
@@ -170,6 +111,7 @@ def draws(rule, rewards, num_kept, keys):
         ("max_variance", [0.35] * 8, [0.5] * 8),
         ("max_reward", [2, 1, 1, 0, 2, 1, 1, 1], [1, 0.4, 0.4, 0, 1, 0.4, 0.4, 0.4]),
         ("percentile", [0.35] * 8, [0.5] * 8),
+        ("balanced", [0.8, 0, 1, 0, 0, 0.9, 0, 1], [0.5] * 8),
         ("random", [0, 1, 2, 3, 4, 5, 6, 7], [0.5] * 8),
     ],
 )
@@ -195,6 +137,10 @@ def test_a_group_does_not_depend_on_the_other_groups():
 # ---------------------------------------------------------------- every rule
 
 
+LENGTHS = np.array([[3, 0, 5, 5, 1, 9, 9, 2]] * 2)
+ENTROPIES = np.float32([[0.5, 0, 1, 1, 2, 0.1, 0.1, 3]] * 2)
+
+
 @settings(deadline=None)
 @given(
     st.sampled_from(sorted(RULES)),
@@ -203,13 +149,17 @@ def test_a_group_does_not_depend_on_the_other_groups():
     st.sampled_from([3, 8]),
 )
 def test_every_rule_keeps_m_different_rollouts_and_valid_ones_first(rule, rewards, valid, m):
-    indices = kept(rule, rewards, m, valid)
+    """But for the resampling rules, which may repeat a valid one."""
+    indices = kept(rule, rewards, m, valid, lengths=LENGTHS, entropies=ENTROPIES)
     usable = valid & np.isfinite(rewards)
     assert indices.shape == (2, m)
     for chosen, good in zip(indices, usable, strict=True):
-        assert len(set(chosen)) == m
         assert set(chosen) <= set(range(8))
-        assert good[chosen].sum() == min(m, good.sum())
+        if rule.startswith("pf_ppo"):
+            assert good[chosen].all() or not good.any()
+        else:
+            assert len(set(chosen)) == m
+            assert good[chosen].sum() == min(m, good.sum())
 
 
 def test_errors():
@@ -218,3 +168,9 @@ def test_errors():
     for m in (0, 5):
         with pytest.raises(ValueError, match=r"num_kept must lie in 1\.\.4"):
             select("random", jnp.zeros((1, 4)), m, KEY)
+
+
+def test_a_rule_gets_the_arrays_it_names_and_no_other():
+    assert kept("max_reward", [[1.0, 2.0]], 1, lengths=np.array([[1, 2]])).item() == 1
+    with pytest.raises(UserError, match="selection rule 'shortest' needs lengths: pass them to select as arrays"):
+        select("shortest", jnp.zeros((1, 4)), 2, KEY, entropies=jnp.zeros((1, 4)))
