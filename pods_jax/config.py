@@ -128,8 +128,13 @@ class SelectionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig:
-    """Advantages and loss, under TRL's names (see `pods_jax.objective`)."""
+    """Advantages and loss, under TRL's names where it has them (see `docs/algorithms.md`).
 
+    statistics: the advantages' means and deviations are over the "kept" rollouts or the whole "group".
+    """
+
+    advantage_estimator: str = "grpo"
+    statistics: str = "kept"
     loss_type: str = "grpo"
     scale_rewards: str = "group"
     ddof: int = 1

@@ -7,7 +7,7 @@ from pods_jax.allocation import ALLOCATORS
 from pods_jax.config import PROJECTIONS, Config, RewardConfig, raise_problems
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
-from pods_jax.objective import LOSSES
+from pods_jax.objective import ADVANTAGES, LOSSES
 from pods_jax.registry import nearest
 from pods_jax.rewards import FORMATS, VERIFIERS
 from pods_jax.rewards.callables import load_function
@@ -76,6 +76,8 @@ def _names(config: Config) -> Iterator[str]:
         "reward.format": FORMATS,
         "allocation.name": ALLOCATORS,
         "selection.rule": RULES,
+        "objective.advantage_estimator": ADVANTAGES,
+        "objective.statistics": ("kept", "group"),
         "objective.loss_type": LOSSES,
         "objective.scale_rewards": ("group", "batch", "none"),
         "objective.kl_estimator": ("k1", "k2", "k3"),

@@ -1,9 +1,17 @@
 """Advantages and policy losses of the GRPO family. Every file here is imported: a new loss is one file."""
 
-from pods_jax.objective.advantages import group_advantages
+from pods_jax.objective.advantages import ADVANTAGES, estimate_advantages, group_advantages
 from pods_jax.objective.losses import LOSSES, policy_loss, token_losses, token_weights
 from pods_jax.registry import import_submodules
 
-__all__ = ["LOSSES", "group_advantages", "policy_loss", "token_losses", "token_weights"]
+__all__ = [
+    "ADVANTAGES",
+    "LOSSES",
+    "estimate_advantages",
+    "group_advantages",
+    "policy_loss",
+    "token_losses",
+    "token_weights",
+]
 
 import_submodules(__name__)

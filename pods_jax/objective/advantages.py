@@ -1,7 +1,37 @@
-"""Group-relative advantages."""
+"""Advantages: how a rollout's reward compares with the others'.
+
+An estimator gets rewards [G, g], which members count [G, g], the completions' lengths [G, g] in tokens, and the
+options `scale_rewards`, `ddof`, `epsilon`; it returns advantages [G, g], 0 for members that do not count.
+"""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
+
+from pods_jax.registry import Registry
+
+ADVANTAGES: Registry = Registry("advantage estimator")
+
+
+def estimate_advantages(
+    estimator: str,
+    rewards: Float[Array, "G g"],
+    lengths: Int[Array, "G g"],
+    *,
+    scale_rewards: str = "group",
+    ddof: int = 1,
+    epsilon: float = 1e-4,
+    mask: Bool[Array, "G g"] | None = None,
+) -> Float[Array, "G g"]:
+    """Advantages under the named estimator; options and mask as in `group_advantages`."""
+    mask = jnp.isfinite(rewards) if mask is None else mask & jnp.isfinite(rewards)
+    options = {"scale_rewards": scale_rewards, "ddof": ddof, "epsilon": epsilon}
+    return ADVANTAGES[estimator](jnp.where(mask, rewards, 0.0), mask, lengths, **options)
+
+
+@ADVANTAGES.register("grpo")
+def grpo(rewards, mask, lengths, *, scale_rewards, ddof, epsilon):
+    """`group_advantages`."""
+    return group_advantages(rewards, mask=mask, scale_rewards=scale_rewards, ddof=ddof, epsilon=epsilon)
 
 
 def group_advantages(
@@ -26,15 +56,22 @@ def group_advantages(
       mask: which members count (default: all).
     """
     mask = jnp.isfinite(rewards) if mask is None else mask & jnp.isfinite(rewards)
+    centred = centred_rewards(rewards, mask)
+    return centred / _scale(centred, mask.sum(-1, keepdims=True), scale_rewards, ddof, epsilon)
+
+
+def centred_rewards(rewards: Float[Array, "G g"], mask: Bool[Array, "G g"]) -> Float[Array, "G g"]:
+    """r - mean over each group's members; exactly 0 in groups that do not vary, and for those that do not count."""
     low = jnp.where(mask, rewards, jnp.inf).min(-1, keepdims=True)
     values = jnp.where(mask, rewards - low, 0.0)
-    count = mask.sum(-1, keepdims=True)
-    mean = values.sum(-1, keepdims=True) / jnp.maximum(count, 1)
-    varies = jnp.where(mask, rewards, -jnp.inf).max(-1, keepdims=True) > jnp.where(mask, rewards, jnp.inf).min(
-        -1, keepdims=True
-    )
-    centred = jnp.where(mask & varies, values - mean, 0.0)
-    return centred / _scale(centred, count, scale_rewards, ddof, epsilon)
+    mean = values.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    return jnp.where(mask & varies(rewards, mask), values - mean, 0.0)
+
+
+def varies(rewards: Float[Array, "G g"], mask: Bool[Array, "G g"]) -> Bool[Array, "G 1"]:
+    """Which groups have two members of different reward."""
+    low, high = jnp.where(mask, rewards, jnp.inf), jnp.where(mask, rewards, -jnp.inf)
+    return high.max(-1, keepdims=True) > low.min(-1, keepdims=True)
 
 
 def _scale(centred: Array, count: Array, scale_rewards: str, ddof: int, epsilon: float) -> Array | float:

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from pods_jax.allocation import ALLOCATORS, Allocator
-from pods_jax.config import Config
+from pods_jax.config import Config, ObjectiveConfig, SelectionConfig
 from pods_jax.data import PromptStream
 from pods_jax.learner import Batch, TrainState, init_state, make_optimizer, make_update
 from pods_jax.learner.optimizer import make_schedule
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.models.lora import adapt, merge
-from pods_jax.objective import group_advantages
+from pods_jax.objective import estimate_advantages
 from pods_jax.parallel import batch_sharding, make_mesh
 from pods_jax.records import Group
 from pods_jax.rewards import RewardPool
@@ -146,13 +146,23 @@ def collect_groups(run: Run, key: jax.Array, step: int) -> list[Group]:
     return ready
 
 
-@functools.partial(jax.jit, static_argnames=("rule", "num_kept", "scale_rewards", "ddof", "epsilon"))
-def _choose(rewards, key, aux, *, rule, num_kept, scale_rewards, ddof, epsilon):
-    """Kept indices [P, m], their advantages with statistics over the kept (Xu et al. 2025), and what was selected."""
-    indices = select(rule, rewards, num_kept, key, **aux)
-    kept = jnp.take_along_axis(rewards, indices, axis=1)
-    advantages = group_advantages(kept, scale_rewards=scale_rewards, ddof=ddof, epsilon=epsilon)
-    return indices, advantages, selection_statistics(rewards, indices)
+@functools.partial(jax.jit, static_argnames=("selection", "objective"))
+def _choose(rewards, key, aux, *, selection: SelectionConfig, objective: ObjectiveConfig):
+    """Kept indices [P, m], their advantages, and what was selected."""
+    indices = select(selection.rule, rewards, selection.num_kept, key, **aux)
+    advantages = functools.partial(
+        estimate_advantages, objective.advantage_estimator, scale_rewards=objective.scale_rewards, ddof=objective.ddof,
+        epsilon=objective.advantage_epsilon,
+    )  # fmt: skip
+
+    def kept(x):
+        return jnp.take_along_axis(x, indices, axis=1)
+
+    if objective.statistics == "kept":  # as PODS does (Xu et al. 2025, appendix A.3)
+        chosen = advantages(kept(rewards), kept(aux["lengths"]))
+    else:
+        chosen = kept(advantages(rewards, aux["lengths"]))
+    return indices, chosen, selection_statistics(rewards, indices)
 
 
 def _rule_inputs(groups: list[Group]) -> dict[str, np.ndarray]:
@@ -165,19 +175,9 @@ def _rule_inputs(groups: list[Group]) -> dict[str, np.ndarray]:
 
 def select_batch(config: Config, groups: list[Group], key: jax.Array) -> tuple[Batch, Metrics]:
     """The kept rollouts of every group with their advantages, as host arrays; completions trimmed to a bucket."""
-    o = config.objective
     rewards = np.stack([g.rewards for g in groups])
     indices, advantages, stats = jax.device_get(
-        _choose(
-            rewards,
-            key,
-            _rule_inputs(groups),
-            rule=config.selection.rule,
-            num_kept=config.selection.num_kept,
-            scale_rewards=o.scale_rewards,
-            ddof=o.ddof,
-            epsilon=o.advantage_epsilon,
-        )
+        _choose(rewards, key, _rule_inputs(groups), selection=config.selection, objective=config.objective)
     )
 
     def kept(field: str) -> np.ndarray:
@@ -190,7 +190,7 @@ def select_batch(config: Config, groups: list[Group], key: jax.Array) -> tuple[B
         prompts=prompts[: len(groups)],
         prompt_lengths=prompt_lengths[: len(groups)],
         completions=kept("tokens")[..., :T],
-        lengths=np.where(kept("truncated"), 0, lengths) if o.mask_truncated_completions else lengths,
+        lengths=np.where(kept("truncated"), 0, lengths) if config.objective.mask_truncated_completions else lengths,
         advantages=advantages,
         behaviour_logprobs=kept("logprobs")[..., :T],
     )
