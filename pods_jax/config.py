@@ -131,10 +131,13 @@ class ObjectiveConfig:
     """Advantages and loss, under TRL's names where it has them (see `docs/algorithms.md`).
 
     statistics: the advantages' means and deviations are over the "kept" rollouts or the whole "group".
+    surrogate, loss_type: what a token's loss is; how tokens are averaged.
+    importance_sampling_cap: bound of the weight that corrects what sampler and learner disagree on; None: no weight.
     """
 
     advantage_estimator: str = "grpo"
     statistics: str = "kept"
+    surrogate: str = "clip"
     loss_type: str = "grpo"
     scale_rewards: str = "group"
     ddof: int = 1
@@ -144,7 +147,9 @@ class ObjectiveConfig:
     delta: float | None = None
     beta: float = 0.0
     kl_estimator: str = "k3"
+    use_bias_correction_kl: bool = False
     importance_sampling_level: str = "token"
+    importance_sampling_cap: float | None = None
     num_iterations: int = 1
     mask_truncated_completions: bool = False
 

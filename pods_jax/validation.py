@@ -7,7 +7,7 @@ from pods_jax.allocation import ALLOCATORS
 from pods_jax.config import PROJECTIONS, Config, RewardConfig, raise_problems
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
-from pods_jax.objective import ADVANTAGES, LOSSES
+from pods_jax.objective import ADVANTAGES, LEVELS, LOSSES, SURROGATES
 from pods_jax.registry import nearest
 from pods_jax.rewards import FORMATS, VERIFIERS
 from pods_jax.rewards.callables import load_function
@@ -66,6 +66,9 @@ def _ranges(config: Config) -> Iterator[str]:
             yield f"{key} must not be negative, got {_value(config, key)}"
     if not 0 < config.rollout.top_p <= 1:
         yield f"rollout.top_p must lie in (0, 1], got {config.rollout.top_p}"
+    cap = config.objective.importance_sampling_cap
+    if cap is not None and not cap > 0:
+        yield f"objective.importance_sampling_cap must be positive or None, got {cap}"
     if config.training.max_minutes is not None and not config.training.max_minutes > 0:
         yield f"training.max_minutes must be positive or None, got {config.training.max_minutes}"
 
@@ -78,10 +81,11 @@ def _names(config: Config) -> Iterator[str]:
         "selection.rule": RULES,
         "objective.advantage_estimator": ADVANTAGES,
         "objective.statistics": ("kept", "group"),
+        "objective.surrogate": SURROGATES,
         "objective.loss_type": LOSSES,
         "objective.scale_rewards": ("group", "batch", "none"),
         "objective.kl_estimator": ("k1", "k2", "k3"),
-        "objective.importance_sampling_level": ("token", "sequence"),
+        "objective.importance_sampling_level": LEVELS,
         "optimizer.lr_scheduler_type": ("constant", "linear", "cosine"),
         "model.dtype": ("float32", "bfloat16"),
     }
@@ -90,6 +94,8 @@ def _names(config: Config) -> Iterator[str]:
             yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
     if config.model.dtype == "bfloat16" and not config.lora.rank:
         yield "model.dtype = 'bfloat16' would round small updates of the weights away: use 'float32', or lora.rank > 0"
+    if config.objective.surrogate == "cispo" and config.objective.epsilon_high is None:
+        yield "objective.surrogate = 'cispo' needs objective.epsilon_high, the largest ratio (5.0 in ScaleRL)"
     if config.lora.quantize_base not in (None, "int8", "nf4"):
         yield f"lora.quantize_base = '{config.lora.quantize_base}' is unknown (known: int8, nf4, None)"
     if config.lora.quantize_base and not config.lora.rank:

@@ -34,7 +34,7 @@ class Batch(NamedTuple):
       prompts: [P, S] right-padded; prompt_lengths: [P].
       completions: [P, m, T] right-padded; lengths: [P, m], 0 for a rollout that is left out of the loss.
       advantages: [P, m].
-      behaviour_logprobs: [P, m, T] from the sampler, for the mismatch metric.
+      behaviour_logprobs: [P, m, T] from the sampler, for the mismatch metric and its correction.
       old_logprobs: [P, m, T] the policy that the ratio is taken against; None: the current one (ratio exactly 1).
       ref_logprobs: [P, m, T] the KL's reference; None without KL.
     """
@@ -110,7 +110,10 @@ class Micro(NamedTuple):
         return x.swapaxes(0, 1).reshape(-1, m, *x.shape[3:])
 
 
-_OPTIONS = ("epsilon", "epsilon_high", "delta", "beta", "kl_estimator", "importance_sampling_level")
+_OPTIONS = (
+    "surrogate", "epsilon", "epsilon_high", "delta", "beta", "kl_estimator", "use_bias_correction_kl",
+    "importance_sampling_level", "importance_sampling_cap",
+)  # fmt: skip
 
 
 def make_update(
@@ -180,8 +183,9 @@ def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, op
     scores, batch, mask, weights = flat
     old = jax.lax.stop_gradient(scores.logprobs) if batch.old_logprobs is None else batch.old_logprobs
     losses, stats = token_losses(
-        scores.logprobs, old, batch.advantages, mask, ref_logprobs=batch.ref_logprobs, **options
-    )
+        scores.logprobs, old, batch.advantages, mask, ref_logprobs=batch.ref_logprobs,
+        behaviour_logprobs=batch.behaviour_logprobs, **options,
+    )  # fmt: skip
     gap = jnp.where(mask, jnp.abs(scores.logprobs - batch.behaviour_logprobs), 0.0)
     stats |= {"entropy": scores.entropies, "sampler_mismatch/mean": gap}
     sums = {k: jnp.where(mask, v, 0.0).sum() for k, v in stats.items()}

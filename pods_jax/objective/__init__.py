@@ -1,15 +1,20 @@
 """Advantages and policy losses of the GRPO family. Every file here is imported: a new loss is one file."""
 
 from pods_jax.objective.advantages import ADVANTAGES, estimate_advantages, group_advantages
-from pods_jax.objective.losses import LOSSES, policy_loss, token_losses, token_weights
+from pods_jax.objective.losses import LEVELS, LOSSES, policy_loss, token_losses, token_weights
+from pods_jax.objective.overlong import soft_overlong_penalty
+from pods_jax.objective.surrogates import SURROGATES
 from pods_jax.registry import import_submodules
 
 __all__ = [
     "ADVANTAGES",
+    "LEVELS",
     "LOSSES",
+    "SURROGATES",
     "estimate_advantages",
     "group_advantages",
     "policy_loss",
+    "soft_overlong_penalty",
     "token_losses",
     "token_weights",
 ]

@@ -8,13 +8,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from pods_jax.objective.surrogates import SURROGATES
 from pods_jax.registry import Registry
 
 Metrics = dict[str, Array]
-_MAX_LOG_RATIO = 20.0  # clamps the input of exp: clamping its output would leave NaN gradients
+_MAX_LOG_RATIO = 20.0
 
 LOSSES: Registry = Registry("loss_type")
 """Aggregation modes by TRL's names: (lengths [R], mask [R, T], max_completion_length) -> weights [R, T]."""
+LEVELS: Registry = Registry("importance_sampling_level")
+"""What a ratio is over: (log-ratios of tokens [R, T], mask [R, T]) -> log-ratios [R, T]."""
 
 
 @LOSSES.register("grpo")
@@ -55,44 +58,99 @@ def token_losses(
     advantages: Float[Array, " R"],
     mask: Bool[Array, "R T"],
     *,
+    surrogate: str = "clip",
     epsilon: float = 0.2,
     epsilon_high: float | None = None,
     delta: float | None = None,
     beta: float = 0.0,
     ref_logprobs: Float[Array, "R T"] | None = None,
     kl_estimator: str = "k3",
+    use_bias_correction_kl: bool = False,
     importance_sampling_level: str = "token",
+    importance_sampling_cap: float | None = None,
+    behaviour_logprobs: Float[Array, "R T"] | None = None,
 ) -> tuple[Float[Array, "R T"], dict[str, Bool[Array, "R T"] | Float[Array, "R T"]]]:
-    """The clipped surrogate of every token, plus beta times its KL to the reference, and per-token statistics.
+    """The surrogate of every token's ratio exp(logprobs - old_logprobs), plus beta times its KL to the reference.
 
-    -min(ρA, clip(ρ, 1 - epsilon, 1 + epsilon_high) A) with ρ = exp(logprobs - old_logprobs); TRL's option names.
+    Also returns per-token statistics. TRL's option names.
 
     Args:
-      epsilon_high: upper clip (DAPO's clip-higher); None: epsilon.
-      delta: upper bound of the unclipped ratio (INTELLECT-2's two-sided clipping, as TRL); None: none.
+      surrogate: a name in `SURROGATES`.
+      epsilon, epsilon_high, delta: what the surrogate clips at.
       beta, ref_logprobs, kl_estimator: KL penalty inside the per-token loss; "k1", "k2" or "k3".
-      importance_sampling_level: "token", or "sequence" for GSPO's length-normalised ratio (Zheng et al. 2025).
+      use_bias_correction_kl: multiply the KL estimate by the token's ratio, through which gradients flow too: with k1
+        and k3, value and gradient are then unbiased for KL(policy || reference) (DeepSeek-V3.2, 2025).
+      importance_sampling_level: a name in `LEVELS`.
+      importance_sampling_cap, behaviour_logprobs: multiply the surrogate by min(old / behaviour, cap), without
+        gradient, where behaviour is the policy that sampled: truncated importance sampling for what sampler and
+        learner disagree on, and for staleness (Yao et al. 2025; TRL's "token_truncate"). None: no correction.
     """
-    log_ratio = jnp.where(mask, logprobs - old_logprobs, 0.0)
-    if importance_sampling_level == "sequence":
-        log_ratio = jnp.broadcast_to(
-            log_ratio.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1), mask.shape
-        )
-    elif importance_sampling_level != "token":
-        raise ValueError(f"importance_sampling_level must be 'token' or 'sequence', got {importance_sampling_level!r}")
-    ratio = jnp.exp(jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
-    low, high = 1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)
-    A = advantages[:, None]
-    unclipped = ratio if delta is None else jnp.minimum(ratio, delta)
-    loss = -jnp.minimum(unclipped * A, jnp.clip(ratio, low, high) * A)
-    stats = {"clip_ratio/low_mean": (ratio < low) & (A < 0), "clip_ratio/high_mean": (ratio > high) & (A > 0)}
-    stats["clip_ratio/region_mean"] = stats["clip_ratio/low_mean"] | stats["clip_ratio/high_mean"]
+    logprobs = jnp.where(mask, logprobs, 0.0)
+    old_logprobs = jnp.where(mask, old_logprobs, 0.0)
+    log_ratio = logprobs - old_logprobs
+    loss, low, high = SURROGATES[surrogate](
+        bounded_exp(LEVELS[importance_sampling_level](log_ratio, mask)),
+        logprobs,
+        advantages[:, None],
+        epsilon=epsilon,
+        epsilon_high=epsilon_high,
+        delta=delta,
+    )
+    stats = {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
+    if importance_sampling_cap is not None:
+        loss *= truncated_weights(old_logprobs, behaviour_logprobs, mask, importance_sampling_cap)
     if beta:
         if ref_logprobs is None:
             raise ValueError("beta > 0 needs ref_logprobs")
-        stats["kl"] = kl_estimate(jnp.where(mask, logprobs, 0.0), jnp.where(mask, ref_logprobs, 0.0), kl_estimator)
+        stats["kl"] = kl_estimate(logprobs, jnp.where(mask, ref_logprobs, 0.0), kl_estimator)
+        if use_bias_correction_kl:
+            stats["kl"] *= bounded_exp(log_ratio)
         loss += beta * stats["kl"]
     return loss, stats
+
+
+def bounded_exp(log_ratio: Float[Array, "..."]) -> Float[Array, "..."]:
+    """exp, its input clamped to [-20, 20]: clamping its output would leave NaN gradients."""
+    return jnp.exp(jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
+
+
+def truncated_weights(
+    old_logprobs: Float[Array, "R T"],
+    behaviour_logprobs: Float[Array, "R T"] | None,
+    mask: Bool[Array, "R T"],
+    cap: float,
+) -> Float[Array, "R T"]:
+    """min(old / behaviour, cap) of every token, without gradient."""
+    if behaviour_logprobs is None:
+        raise ValueError("importance_sampling_cap needs behaviour_logprobs")
+    log_weight = jnp.where(mask, old_logprobs - behaviour_logprobs, 0.0)
+    return jax.lax.stop_gradient(jnp.minimum(bounded_exp(log_weight), cap))
+
+
+# ---------------------------------------------------------------- levels of the importance ratio
+
+
+@LEVELS.register("token")
+def token_level(log_ratio, mask):
+    """Every token's own."""
+    return log_ratio
+
+
+@LEVELS.register("sequence")
+def sequence_level(log_ratio, mask):
+    """The mean over the sequence's tokens: its length-normalised ratio (GSPO; Zheng et al. 2025, eq. 7)."""
+    mean = log_ratio.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    return jnp.broadcast_to(mean, mask.shape)
+
+
+@LEVELS.register("sequence_token")
+def sequence_token_level(log_ratio, mask):
+    """The sequence's in value, each token's own in gradient (GSPO-token; Zheng et al. 2025, eq. 14)."""
+    sg = jax.lax.stop_gradient
+    return sg(sequence_level(log_ratio, mask)) + (log_ratio - sg(log_ratio))
+
+
+# ---------------------------------------------------------------- KL
 
 
 def kl_estimate(logprobs: Array, ref_logprobs: Array, estimator: str) -> Array:
@@ -104,6 +162,9 @@ def kl_estimate(logprobs: Array, ref_logprobs: Array, estimator: str) -> Array:
 
 
 _KL = {"k1": lambda d: -d, "k2": lambda d: jnp.square(d) / 2, "k3": lambda d: jnp.expm1(d) - d}
+
+
+# ---------------------------------------------------------------- the loss of a batch
 
 
 def policy_loss(

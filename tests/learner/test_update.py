@@ -30,7 +30,7 @@ P, M, T = 4, 4, 5
 TEMPERATURE, LIMIT = 0.8, 16
 GRADIENTS = optax.trace(decay=0.0)  # an optimizer whose state is the last gradient
 PLAIN = {"beta": 0.0}
-OFF_POLICY = {"epsilon": 0.1, "epsilon_high": 0.3, "beta": 0.2, "kl_estimator": "k3"}
+OFF_POLICY = {"epsilon": 0.1, "epsilon_high": 0.3, "beta": 0.2, "kl_estimator": "k3", "importance_sampling_cap": 1.1}
 
 
 def params():
@@ -111,6 +111,7 @@ def expected_step(loss_type, off_policy):
     b = jax.tree.map(lambda x: x.reshape(P * M, *x.shape[2:]) if x.shape[:2] == (P, M) else x, batch(off_policy))
     mask = jnp.arange(T) < b.lengths[:, None]
     options = OFF_POLICY | {"ref_logprobs": b.ref_logprobs} if off_policy else PLAIN
+    options = options | {"behaviour_logprobs": b.behaviour_logprobs}
     options = options | {"loss_type": loss_type, "max_completion_length": LIMIT}
     loss = jax.value_and_grad(lambda x: policy_loss(x, b.old_logprobs, b.advantages, mask, **options)[0])
     value, weights = loss(row_logprobs())

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from pods_jax.errors import UserError
-from pods_jax.objective import LOSSES, policy_loss
+from pods_jax.objective import LEVELS, LOSSES, SURROGATES, group_advantages, policy_loss
 from pods_jax.objective.losses import completion_mask
 
 RNG = np.random.default_rng(0)
 R, T = 4, 5
 LENGTHS = np.array([5, 2, 0, 3])
 MASK = np.arange(T) < LENGTHS[:, None]
-LOGPROBS, OLD, REF = (np.float32(RNG.normal(-2, 0.5, (R, T))) for _ in range(3))
+LOGPROBS, OLD, REF, BEHAVIOUR = (np.float32(RNG.normal(-2, 0.5, (R, T))) for _ in range(4))
 ADVANTAGES = np.float32([1.5, -0.7, 2.0, -1.2])
 LIMIT = 8  # max_completion_length, more than T
 
 
 def loss_of(logprobs=LOGPROBS, old=OLD, mask=MASK, advantages=ADVANTAGES, ref=REF, **options):
-    options = {"max_completion_length": LIMIT} | options
+    options = {"max_completion_length": LIMIT, "behaviour_logprobs": jnp.asarray(BEHAVIOUR)} | options
     old, ref = (None if x is None else jnp.asarray(x) for x in (old, ref))
     return policy_loss(
         jnp.asarray(logprobs), old, jnp.asarray(advantages), jnp.asarray(mask), ref_logprobs=ref, **options
@@ -50,12 +50,23 @@ def sequence_ratio(r):
     return math.exp(sum(float(LOGPROBS[r, t]) - float(OLD[r, t]) for t in range(LENGTHS[r])) / LENGTHS[r])
 
 
-def token_loss(r, t, beta=0.0, kl_estimator="k3", importance_sampling_level="token", **clip):
+def surrogate_loss(name, ratio, r, t, **clip):
+    advantage = float(ADVANTAGES[r])
+    if name == "cispo":
+        return -min(ratio, clip["epsilon_high"]) * advantage * float(LOGPROBS[r, t])
+    return -ratio * advantage if name == "reinforce" else clipped_surrogate(ratio, advantage, **clip)
+
+
+def token_loss(r, t, surrogate="clip", importance_sampling_level="token", importance_sampling_cap=None, **options):
+    """Of one token; options: the clipping's, and the KL's."""
+    beta, estimator = options.pop("beta", 0.0), options.pop("kl_estimator", "k3")
+    corrected = options.pop("use_bias_correction_kl", False)
     ratio = math.exp(float(LOGPROBS[r, t]) - float(OLD[r, t]))
-    if importance_sampling_level == "sequence":
-        ratio = sequence_ratio(r)
-    penalty = beta * kl(float(REF[r, t]) - float(LOGPROBS[r, t]), kl_estimator)
-    return clipped_surrogate(ratio, float(ADVANTAGES[r]), **clip) + penalty
+    level = ratio if importance_sampling_level == "token" else sequence_ratio(r)
+    weight = math.exp(float(OLD[r, t]) - float(BEHAVIOUR[r, t]))
+    weight = 1.0 if importance_sampling_cap is None else min(weight, importance_sampling_cap)
+    penalty = beta * kl(float(REF[r, t]) - float(LOGPROBS[r, t]), estimator) * (ratio if corrected else 1)
+    return weight * surrogate_loss(surrogate, level, r, t, **options) + penalty
 
 
 def expected_loss(loss_type="grpo", **options):
@@ -78,7 +89,11 @@ OPTIONS = [
     {"beta": 0.3, "kl_estimator": "k1"},
     {"beta": 0.3, "kl_estimator": "k2"},
     {"beta": 0.3, "kl_estimator": "k3"},
+    {"beta": 0.3, "use_bias_correction_kl": True, "importance_sampling_cap": 1.1},
     {"importance_sampling_level": "sequence", "epsilon": 3e-2, "epsilon_high": 4e-2},
+    {"importance_sampling_level": "sequence_token", "epsilon": 3e-2, "epsilon_high": 4e-2},
+    {"surrogate": "cispo", "epsilon_high": 1.1},
+    {"surrogate": "reinforce", "importance_sampling_cap": 0.9},
 ]
 
 
@@ -136,21 +151,73 @@ def test_the_on_policy_gradient_is_that_of_the_expected_reward():
     np.testing.assert_allclose(theta_gradient, -p * (rewards - p @ rewards), rtol=1e-5, atol=1e-7)
 
 
-def test_k2_has_the_gradient_of_the_exact_kl_and_k1_has_none():
+def test_k2_and_the_corrected_k1_and_k3_have_the_gradient_of_the_exact_kl_and_k1_has_none():
     """On samples that follow the policy softmax(θ) exactly, with advantage 0: only the KL acts."""
     counts, reference = np.array([2, 3, 5]), np.log([0.5, 0.3, 0.2])
     answers = np.repeat(np.arange(3), counts)
     theta = jnp.log(jnp.asarray(counts / 10, jnp.float32))
 
-    def loss(theta, estimator):
+    def loss(theta, estimator, corrected=False):
         logprobs, zeros = jax.nn.log_softmax(theta)[answers][:, None], jnp.zeros(10)
         ref = jnp.asarray(reference[answers][:, None], jnp.float32)
-        options = {"beta": 1.0, "ref_logprobs": ref, "kl_estimator": estimator}
+        options = {"beta": 1.0, "ref_logprobs": ref, "kl_estimator": estimator, "use_bias_correction_kl": corrected}
         return policy_loss(logprobs, None, zeros, jnp.ones((10, 1), bool), **options)[0]
 
     exact = jax.grad(lambda x: (jax.nn.softmax(x) * (jax.nn.log_softmax(x) - reference)).sum())(theta)
     np.testing.assert_allclose(jax.grad(loss)(theta, "k2"), exact, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(jax.grad(loss)(theta, "k1"), 0, atol=1e-6)
+    for estimator in ("k1", "k3"):
+        np.testing.assert_allclose(jax.grad(loss)(theta, estimator, True), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_cispo_weighs_every_tokens_score():
+    ratios = np.exp(np.float64(LOGPROBS) - OLD)
+    assert (ratios > 1.1)[MASK].any()
+    expected = -np.minimum(ratios, 1.1) * ADVANTAGES[:, None] / 10 * MASK
+    got = gradient(surrogate="cispo", epsilon_high=1.1, loss_type="dapo")
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [10.0, 0.03])
+def test_both_forms_of_gspo_have_the_same_gradient(clip):
+    """As long as a sequence has one advantage (Zheng et al. 2025, section 4.3), clipped or not."""
+    options = {"epsilon": clip, "loss_type": "grpo"}
+    token, sequence = (gradient(importance_sampling_level=level, **options) for level in ("sequence_token", "sequence"))
+    np.testing.assert_allclose(token, sequence, rtol=1e-5)
+    assert sequence.any()
+
+
+def test_the_importance_correction_has_no_gradient_of_its_own():
+    """On-policy, it multiplies every token's gradient with min(current / behaviour, cap)."""
+    weights = np.minimum(np.exp(np.float64(LOGPROBS) - BEHAVIOUR), 1.2)
+    got = gradient(old=None, importance_sampling_cap=1.2)
+    np.testing.assert_allclose(got, gradient(old=None) * weights, rtol=1e-5)
+
+
+def test_pods_reweights_the_gradient_of_grpo_by_the_prompts_difficulty():
+    """On binary rewards, per prompt with success rate p and in expectation: 1 / (2 sqrt(p (1 - p))).
+
+    A policy softmax(θ) over four one-token answers, two of them right, each sampled exactly as often as it is probable;
+    the balanced subset has as many right as wrong, each class in its own proportions.
+    """
+    counts, right = np.array([1, 2, 3, 6]), np.array([1, 1, 0, 0], bool)  # p = 1/4
+    p = counts[right].sum() / counts.sum()
+    theta = jnp.log(jnp.asarray(counts / counts.sum(), jnp.float32))
+
+    def slope(copies):
+        answers = np.repeat(np.arange(4), copies)
+        A = group_advantages(jnp.asarray(right[answers][None], jnp.float32), ddof=0, epsilon=0.0)[0]
+
+        def loss(x):
+            return policy_loss(jax.nn.log_softmax(x)[answers][:, None], None, A, jnp.ones((len(A), 1), bool))[0]
+
+        return np.asarray(jax.grad(loss)(theta))
+
+    balanced = counts * np.where(right, 3, 1)  # 3 + 6 right, 3 + 6 wrong
+    np.testing.assert_allclose(slope(balanced), slope(counts) / (2 * np.sqrt(p * (1 - p))), rtol=1e-4)
+    scores = np.eye(4) - counts / counts.sum()
+    means = [np.average(scores[c], axis=0, weights=counts[c]) for c in (right, ~right)]
+    np.testing.assert_allclose(slope(counts), -np.sqrt(p * (1 - p)) * (means[0] - means[1]), rtol=1e-4)
 
 
 def test_clipped_tokens_have_no_gradient():
@@ -180,9 +247,9 @@ def test_masked_tokens_do_not_matter_when_the_reference_is_garbage_too(garbage):
 
 @pytest.mark.parametrize("loss_type", sorted(LOSSES))
 def test_right_padding_does_not_matter(loss_type):
-    wide = [np.pad(x, ((0, 0), (0, 3))) for x in (LOGPROBS, OLD, MASK, REF)]
-    options = {"loss_type": loss_type, "beta": 0.1}
-    loss, _ = loss_of(wide[0], wide[1], wide[2], ref=wide[3], **options)
+    wide = [np.pad(x, ((0, 0), (0, 3))) for x in (LOGPROBS, OLD, MASK, REF, BEHAVIOUR)]
+    options = {"loss_type": loss_type, "beta": 0.1, "importance_sampling_cap": 1.1}
+    loss, _ = loss_of(wide[0], wide[1], wide[2], ref=wide[3], behaviour_logprobs=jnp.asarray(wide[4]), **options)
     np.testing.assert_allclose(loss, loss_of(**options)[0], rtol=1e-6)
 
 
@@ -195,13 +262,32 @@ def test_a_batch_without_tokens_has_loss_zero_and_finite_gradients(loss_type):
     assert not gradient(**options).any()
 
 
-@pytest.mark.parametrize("log_ratio", [200.0, -200.0])
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_extreme_log_ratios_stay_finite(log_ratio, estimator):
-    options = {"ref": LOGPROBS + np.float32(log_ratio), "beta": 1.0, "kl_estimator": estimator}
-    assert np.isfinite(loss_of(old=LOGPROBS - np.float32(log_ratio), **options)[0])
-    assert np.isfinite(gradient(old=LOGPROBS - np.float32(log_ratio), **options)).all()
-    assert np.isfinite(gradient(LOGPROBS + np.float32(2 * log_ratio), old=LOGPROBS, **options)).all()
+EXTREMES = np.linspace(-500, 500, 41, dtype=np.float32).reshape(-1, 1) * [1, 0.5, -1]  # log-ratios [41, 3]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("level", sorted(LEVELS))
+@pytest.mark.parametrize("surrogate", sorted(SURROGATES))
+def test_log_ratios_up_to_500_stay_finite(surrogate, level, dtype):
+    """Against the old, the reference and the sampling policy at once; values and gradients."""
+    ratios = jnp.asarray(EXTREMES, dtype)
+    start, advantages = jnp.full(ratios.shape, -600, dtype), jnp.where(jnp.arange(41) % 2, 1.5, -0.5)
+    mask = jnp.arange(3) < jnp.array([3, 1, 0, 2] * 10 + [3])[:, None]
+
+    def loss(logprobs, estimator):
+        options = {"surrogate": surrogate, "importance_sampling_level": level, "epsilon_high": 5.0, "delta": 7.0}
+        options |= {"beta": 0.1, "ref_logprobs": start - ratios, "kl_estimator": estimator}
+        options |= {
+            "use_bias_correction_kl": True,
+            "importance_sampling_cap": 2.0,
+            "behaviour_logprobs": start - ratios,
+        }
+        return policy_loss(logprobs, start, advantages, mask, **options)[0]
+
+    for estimator in ("k1", "k2", "k3"):
+        value, slope = jax.value_and_grad(loss)(start + ratios, estimator)
+        assert jnp.isfinite(value)
+        assert jnp.isfinite(slope).all()
 
 
 # ---------------------------------------------------------------- masks and errors
@@ -217,10 +303,14 @@ def test_errors():
         loss_of(loss_type="grop")
     with pytest.raises(ValueError, match="divides by max_completion_length"):
         loss_of(loss_type="dr_grpo", max_completion_length=None)
-    with pytest.raises(ValueError, match="importance_sampling_level must be"):
+    with pytest.raises(UserError, match="unknown importance_sampling_level 'word'"):
         loss_of(importance_sampling_level="word")
     with pytest.raises(ValueError, match="kl_estimator must be one of k1, k2, k3, got 'k4'"):
         loss_of(beta=0.1, kl_estimator="k4")
+    with pytest.raises(ValueError, match="'cispo' needs epsilon_high"):
+        loss_of(surrogate="cispo")
+    with pytest.raises(ValueError, match="importance_sampling_cap needs behaviour_logprobs"):
+        loss_of(importance_sampling_cap=2.0, behaviour_logprobs=None)
 
 
 def test_a_kl_needs_a_reference():

@@ -1,0 +1,96 @@
+"""Losses and gradients against TRL's GRPOTrainer, called on the same log-probabilities."""
+
+import collections
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pods_jax.objective import policy_loss
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+grpo_trainer = pytest.importorskip("trl.trainer.grpo_trainer", reason="needs TRL")
+
+RNG = np.random.default_rng(0)
+R, T, LIMIT = 6, 7, 11
+LENGTHS = np.array([7, 2, 1, 3, 7, 5])
+MASK = np.arange(T) < LENGTHS[:, None]
+LOGPROBS, OLD, REF, BEHAVIOUR = (np.float32(RNG.normal(-2, 0.5, (R, T))) for _ in range(4))
+ADVANTAGES = np.float32(RNG.normal(size=R))
+DEFAULTS = {"epsilon": 0.2, "epsilon_high": 0.28, "delta": None, "beta": 0.0, "use_bias_correction_kl": False}
+
+
+def trainer(logprobs, loss_type, level, cap, options):
+    """What `_compute_loss` reads of its trainer, with given log-probabilities in place of a model."""
+    return SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *args, **kwargs: (logprobs, torch.zeros(R, T), None),
+        args=SimpleNamespace(**options, steps_per_generation=1),
+        loss_type=loss_type,
+        importance_sampling_level=level,
+        epsilon_low=options["epsilon"],
+        epsilon_high=options["epsilon_high"],
+        beta=options["beta"],
+        max_completion_length=LIMIT,
+        use_vllm=cap is not None,
+        vllm_importance_sampling_correction=True,
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        aux_loss_enabled=False,
+        _entropy_bonus_enabled=False,
+        current_gradient_accumulation_steps=1,
+        accelerator=SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, **kwargs: x),
+        model=SimpleNamespace(training=True),
+        _metrics={"train": collections.defaultdict(list)},
+    )
+
+
+def theirs(loss_type, level, cap, options):
+    """TRL's loss and gradient."""
+    logprobs = torch.tensor(LOGPROBS, requires_grad=True)
+    ratio = torch.tensor(np.minimum(np.exp(OLD - BEHAVIOUR), cap or np.inf))
+    inputs = {
+        "prompt_ids": torch.zeros(R, 1, dtype=torch.long),
+        "prompt_mask": torch.ones(R, 1, dtype=torch.long),
+        "completion_ids": torch.zeros(R, T, dtype=torch.long),
+        "completion_mask": torch.tensor(MASK.astype(int)),
+        "advantages": torch.tensor(ADVANTAGES),
+        "old_per_token_logps": torch.tensor(OLD),
+        "ref_per_token_logps": torch.tensor(REF),
+        "importance_sampling_ratio": ratio,
+        "num_items_in_batch": torch.tensor(MASK.sum()),
+    }
+    fake = trainer(logprobs, loss_type, level, cap, options)
+    loss = grpo_trainer.GRPOTrainer._compute_loss(fake, None, inputs)
+    loss.backward()
+    return loss.item(), logprobs.grad.numpy()
+
+
+CASES = [
+    *((loss_type, "token", None, {}) for loss_type in ("grpo", "bnpo", "dapo", "dr_grpo")),
+    ("grpo", "token", None, {"beta": 0.1}),
+    ("dapo", "token", None, {"beta": 0.1, "use_bias_correction_kl": True}),
+    ("grpo", "token", None, {"epsilon": 0.1, "delta": 1.5}),
+    ("grpo", "sequence", None, {"epsilon": 0.03, "epsilon_high": 0.04}),
+    ("cispo", "token", None, {"epsilon_high": 1.2}),
+    ("dapo", "token", 1.1, {"beta": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("loss_type", "level", "cap", "options"), CASES)
+def test_losses_and_gradients_are_trls(loss_type, level, cap, options):
+    options = DEFAULTS | options
+    ours = options | {"importance_sampling_level": level, "importance_sampling_cap": cap, "loss_type": loss_type}
+    if loss_type == "cispo":  # TRL's one name for a surrogate and a mean over tokens
+        ours |= {"surrogate": "cispo", "loss_type": "dapo"}
+    ours |= {"ref_logprobs": jnp.asarray(REF), "behaviour_logprobs": jnp.asarray(BEHAVIOUR)}
+    ours |= {"max_completion_length": LIMIT}
+
+    def loss(x):
+        return policy_loss(x, jnp.asarray(OLD), jnp.asarray(ADVANTAGES), jnp.asarray(MASK), **ours)[0]
+
+    value, slope = jax.value_and_grad(loss)(jnp.asarray(LOGPROBS))
+    expected, expected_slope = theirs(loss_type, level, cap, options)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(slope, expected_slope, rtol=1e-5, atol=1e-8)
