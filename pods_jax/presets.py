@@ -1,0 +1,71 @@
+"""Published methods as starting points: config keys and values that a config file updates its config with.
+
+    config.update_from_flattened_dict(PRESETS["dr_grpo"])
+
+A preset sets the method, and no size but where n and m are the method (n generated, m trained on); learning rates and
+sampling are the experiment's. What a preset does not name is at its default.
+"""
+
+from typing import Any
+
+_ALL = {"selection.rule": "all"}  # m = n, which the config sets
+_DAPO = {"objective.loss_type": "dapo", "objective.epsilon_high": 0.28}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Shao et al. 2024 (arXiv 2402.03300), eq. 3, without its KL; n = m = 16 as in the PODS paper's baseline
+    "grpo": _ALL | {"rollout.num_generations": 16, "selection.num_kept": 16},
+    # The PODS paper's baseline that trains on all it generates, by gradient accumulation
+    "grpo_ga": _ALL | {"rollout.num_generations": 64, "selection.num_kept": 64},
+    # Xu et al. 2025 (arXiv 2504.13818): Algorithm 2, statistics over the kept
+    "pods": {"selection.rule": "max_variance", "rollout.num_generations": 64, "selection.num_kept": 16},
+    # The same as its single-device code runs it: no clipping
+    "pods_authors": {
+        "selection.rule": "max_variance_authors",
+        "rollout.num_generations": 64,
+        "selection.num_kept": 16,
+        "objective.surrogate": "reinforce",
+    },
+    # Yu et al. 2025 (arXiv 2503.14476), eq. 8, with truncated completions masked; dynamic sampling is an allocator's
+    "dapo": _ALL | _DAPO | {"objective.mask_truncated_completions": True},
+    # Liu et al. 2025 (arXiv 2503.20783)
+    "dr_grpo": _ALL | {"objective.loss_type": "dr_grpo", "objective.scale_rewards": "none"},
+    # Zheng et al. 2025 (arXiv 2507.18071), eqs. 5 and 7, section 5.1
+    "gspo": _ALL
+    | {
+        "objective.importance_sampling_level": "sequence",
+        "objective.epsilon": 3e-4,
+        "objective.epsilon_high": 4e-4,
+    },
+    # MiniMax-M1 2025 (arXiv 2506.13585), eqs. 4 and 5, with the bound of ScaleRL
+    "cispo": _ALL | {"objective.surrogate": "cispo", "objective.loss_type": "dapo", "objective.epsilon_high": 5.0},
+    # Ahmadian et al. 2024 (arXiv 2402.14740): of the sequence's likelihood, so tokens are summed, not averaged
+    "rloo": _ALL
+    | {
+        "objective.advantage_estimator": "rloo",
+        "objective.surrogate": "reinforce",
+        "objective.loss_type": "dr_grpo",
+    },
+    # Hu 2025 (arXiv 2501.03262)
+    "reinforce_pp": _ALL | {"objective.advantage_estimator": "reinforce_pp", "objective.loss_type": "dapo"},
+    "reinforce_pp_baseline": _ALL
+    | {"objective.advantage_estimator": "reinforce_pp_baseline", "objective.loss_type": "dapo"},
+    # Xiong et al. 2025 (arXiv 2504.11343)
+    "reinforce_rej": _ALL | {"objective.advantage_estimator": "reinforce_rej"},
+    # Lin et al. 2025 (arXiv 2503.22342), half of 16 pruned
+    "cppo": {
+        "selection.rule": "max_abs_advantage",
+        "rollout.num_generations": 16,
+        "selection.num_kept": 8,
+        "objective.statistics": "group",
+    },
+    # Shrivastava et al. 2025 (arXiv 2508.09726): the shortest 8 of 16
+    "gfpo": {"selection.rule": "shortest", "rollout.num_generations": 16, "selection.num_kept": 8},
+    # Xiong et al. 2025 (arXiv 2510.04996): the final selection; its rounds of sampling are an allocator's
+    "reinforce_ada": {
+        "selection.rule": "balanced",
+        "rollout.num_generations": 32,
+        "selection.num_kept": 8,
+        "objective.statistics": "group",
+    },
+}
+"""Name -> {"section.key": value}."""
