@@ -36,24 +36,26 @@ def _widest(
     rewards: Float[Array, " n"], num_kept: int, valid: Bool[Array, " n"], order: Int[Array, " n"]
 ) -> Bool[Array, " k"]:
     """For which k in 0..m the k highest and m - k lowest have maximal variance."""
-    num_valid = jnp.maximum(valid.sum(), num_kept)
-    k = jnp.arange(num_kept + 1)
-    sums, squares = (jnp.concatenate([jnp.zeros(1), jnp.cumsum(x)]) for x in _centred_powers(rewards, valid, order))
-
-    def totals(prefix):
-        return prefix[k] + prefix[num_valid] - prefix[num_valid - (num_kept - k)]
-
-    variance = totals(squares) / num_kept - jnp.square(totals(sums) / num_kept)
+    unit = _unit_interval(rewards, valid)
+    highest = unit[order[:num_kept]]
+    lowest = unit[order[jnp.maximum(valid.sum(), num_kept) - 1 - jnp.arange(num_kept)]]
+    mean_square = _totals(jnp.square(highest), jnp.square(lowest)) / num_kept
+    variance = mean_square - jnp.square(_totals(highest, lowest) / num_kept)
     return variance > variance.max() - _TIE_TOLERANCE
 
 
-_TIE_TOLERANCE = 1e-6  # variances lie in [0, 1/4]; prefix sums of n <= 1024 terms err by less
+_TIE_TOLERANCE = 1e-6  # variances lie in [0, 1/4]; prefix sums of m <= 1024 terms err by less
 
 
-def _centred_powers(rewards, valid, order):
-    """The sorted rewards mapped to [-1/2, 1/2], and their squares: no offset and no scale costs precision."""
+def _totals(highest: Float[Array, " m"], lowest: Float[Array, " m"]) -> Float[Array, " k"]:
+    """The sum over the k first of one and the m - k first of the other, for k in 0..m."""
+    high, low = (jnp.concatenate([jnp.zeros(1), jnp.cumsum(x)]) for x in (highest, lowest))
+    return high + low[::-1]
+
+
+def _unit_interval(rewards: Float[Array, " n"], valid: Bool[Array, " n"]) -> Float[Array, " n"]:
+    """The rewards mapped to [-1/2, 1/2], so that no offset and no scale costs precision; 0 where invalid or equal."""
     low = jnp.where(valid, rewards, jnp.inf).min()
     spread = jnp.where(valid, rewards, -jnp.inf).max() - low
-    unit = jnp.where(spread > 0, (rewards - low) / jnp.where(spread > 0, spread, 1.0) - 0.5, 0.0)
-    unit = jnp.where(valid, unit, 0.0)[order]
-    return unit, jnp.square(unit)
+    unit = (rewards - low) / jnp.where(spread > 0, spread, 1.0) - 0.5
+    return jnp.where(valid & (spread > 0), unit, 0.0)
