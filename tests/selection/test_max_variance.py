@@ -17,15 +17,18 @@ def assert_maximal(rewards, indices):
         assert np.var(centred[chosen]) >= best - 2e-6 * np.ptp(group) ** 2
 
 
-@pytest.mark.parametrize("m", range(1, 9))
-def test_max_variance_is_maximal_over_all_subsets(m):
-    """For every n in m..8: groups of 8 of which n are valid, the rest extreme."""
-    rewards = np.full((9 - m, 16, 8), 1e9, np.float32)
+SIZES = [(8, m) for m in range(1, 9)] + [pytest.param(12, m, marks=pytest.mark.slow) for m in range(1, 13)]
+
+
+@pytest.mark.parametrize(("largest", "m"), SIZES)
+def test_max_variance_is_maximal_over_all_subsets(largest, m):
+    """For every n in m..largest: groups of `largest` of which n are valid, the rest extreme."""
+    rewards = np.full((largest + 1 - m, 16, largest), 1e9, np.float32)
     valid = np.zeros(rewards.shape, bool)
-    for i, n in enumerate(range(m, 9)):
-        places = np.random.default_rng(n).permutation(8)[:n]
+    for i, n in enumerate(range(m, largest + 1)):
+        places = np.random.default_rng(n).permutation(largest)[:n]
         rewards[i][:, places], valid[i][:, places] = families(n), True
-    rewards, valid = rewards.reshape(-1, 8), valid.reshape(-1, 8)
+    rewards, valid = rewards.reshape(-1, largest), valid.reshape(-1, largest)
     indices = kept("max_variance", rewards, m, valid)
     assert np.take_along_axis(valid, indices, axis=1).all()
     for group, ok, chosen in zip(rewards, valid, indices, strict=True):
@@ -55,6 +58,16 @@ def test_max_variance_of_binary_rewards_follows_the_closed_form(m):
     counts = range(65)
     rewards = kept_rewards("max_variance", binary_groups(counts, 64), m)
     assert rewards.sum(1).tolist() == [correct_kept(c, 64, m) for c in counts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", range(1, 65))
+def test_max_variance_follows_the_closed_form_for_every_group_of_up_to_64(m):
+    """Every n in m..64 and c in 0..n: groups of 64 of which n are valid, c of them correct."""
+    cases = [(n, c) for n in range(m, 65) for c in range(n + 1)]
+    n, c = np.array(cases).T[..., None]
+    rewards = kept_rewards("max_variance", np.arange(64) < c, m, valid=np.arange(64) < n)
+    assert rewards.sum(1).tolist() == [correct_kept(c, n, m) for n, c in cases]
 
 
 def test_max_variance_of_one_keeps_a_lowest_reward():
