@@ -12,8 +12,9 @@ from pods_jax.rewards import RewardPool
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.progress import Reporter
-from pods_jax.training.run import Run, make_run, train_step
+from pods_jax.training.run import Run, make_run
 from pods_jax.training.setup import load_task
+from pods_jax.training.step import train_step
 from pods_jax.training.workdir import Workdir
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
@@ -109,7 +110,7 @@ def _sample_record(step: int, group: Any) -> dict[str, Any]:
 def _evaluate(run: Run, folder: Workdir, board: SummaryWriter, step: int, reporter: Reporter) -> None:
     run.clock.take()
     with reporter.evaluating(step), run.clock.phase("eval"):
-        scores = evaluate(run.config, run.task, run.model, run.sampling_params(), run.pool, run.mesh)
+        scores = evaluate(run)
     seconds = run.clock.take()
     metrics = scores | {f"time/{k}_s": v for k, v in seconds.items()} | run.totals
     _log(folder, board, "eval.jsonl", step, metrics)

@@ -6,38 +6,42 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from pods_jax.config import RewardConfig, RolloutConfig
 from pods_jax.data import Example
-from pods_jax.data.tokenizers import Tokenizer
-from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding
 from pods_jax.records import Group, Prompt, Request
-from pods_jax.rewards import RewardPool
 from pods_jax.rewards.parts import Outputs, compose, weights_of
 from pods_jax.rollout import Completions, generate
-from pods_jax.training.clock import PhaseClock
+from pods_jax.training.run import Run
 
 
 def sample(
-    model: Decoder, params: Params, requests: Sequence[Request], key: jax.Array,
-    rollout: RolloutConfig, tokenizer: Tokenizer, mesh: jax.sharding.Mesh,
-) -> Completions:  # fmt: skip
-    """Completions on the host; requests must ask for equal counts."""
+    run: Run,
+    params: Params,
+    prompts: Sequence[Sequence[int]],
+    prompt_ids: Sequence[int],
+    key: jax.Array,
+    *,
+    num_generations: int,
+    temperature: float,
+    top_k: int = 0,
+    top_p: float = 1.0,
+) -> Completions:
+    """Completions of tokenised prompts, on the host."""
     completions = generate(
-        model,
+        run.model,
         params,
-        [r.prompt.tokens for r in requests],
-        num_generations=requests[0].count,
-        max_new_tokens=rollout.max_completion_length,
+        prompts,
+        num_generations=num_generations,
+        max_new_tokens=run.config.rollout.max_completion_length,
         key=key,
-        temperature=rollout.temperature,
-        top_k=rollout.top_k,
-        top_p=rollout.top_p,
-        eos_ids=tokenizer.eos_ids,
-        pad_id=tokenizer.pad_id,
-        prompt_ids=[r.prompt.uid for r in requests],
-        sharding=batch_sharding(mesh),
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        eos_ids=run.task.tokenizer.eos_ids,
+        pad_id=run.task.tokenizer.pad_id,
+        prompt_ids=prompt_ids,
+        sharding=batch_sharding(run.mesh),
     )
     return jax.device_get(completions)
 
@@ -58,23 +62,20 @@ class Graded(NamedTuple):
     parts: dict[str, np.ndarray]
 
 
-def grade(
-    completions: Completions, examples: Sequence[Prompt | Example], task: str,
-    tokenizer: Tokenizer, pool: RewardPool, reward: RewardConfig,
-) -> Graded:  # fmt: skip
+def grade(run: Run, completions: Completions, examples: Sequence[Prompt | Example]) -> Graded:
     """Decodes completions [P, n, T] and verifies each against its example; results are flat, R = P n.
 
     Args:
       completions: on the host; the token axis has the length limit as its length.
       examples: P prompts or examples.
-      task: the verifier.
     """
+    reward = run.config.reward
     P, n, T = completions.tokens.shape
     lengths, examples = completions.lengths.ravel(), [e for e in examples for _ in range(n)]
     rows = zip(completions.tokens.reshape(P * n, T), lengths, strict=True)
-    texts = [tokenizer.decode(row[:length].tolist()) for row, length in rows]
+    texts = [run.task.tokenizer.decode(row[:length].tolist()) for row, length in rows]
     golds = [example.gold for example in examples]
-    verdicts = pool.score(texts, golds, task, deadline_s=reward.deadline_s)
+    verdicts = run.pool.score(texts, golds, run.task.dataset.task, deadline_s=reward.deadline_s)
     outputs = Outputs(
         texts=texts,
         prompts=[e.text if isinstance(e, Prompt) else e.prompt for e in examples],
@@ -95,16 +96,23 @@ def grade(
     )
 
 
-def rollout_groups(
-    model: Decoder, params: Params, requests: Sequence[Request], key: jax.Array, version: int, task: str,
-    tokenizer: Tokenizer, pool: RewardPool, rollout: RolloutConfig, reward: RewardConfig,
-    mesh: jax.sharding.Mesh, clock: PhaseClock,
-) -> list[Group]:  # fmt: skip
-    """One verified group a request, in order."""
-    with clock.phase("sample"):
-        c = sample(model, params, requests, key, rollout, tokenizer, mesh)
-    with clock.phase("verify"):
-        graded = grade(c, [r.prompt for r in requests], task, tokenizer, pool, reward)
+def rollout_groups(run: Run, params: Params, requests: Sequence[Request], key: jax.Array, version: int) -> list[Group]:
+    """One verified group a request, in order; requests must ask for equal counts. version: the policy's."""
+    r, prompts = run.config.rollout, [request.prompt for request in requests]
+    with run.clock.phase("sample"):
+        c = sample(
+            run,
+            params,
+            [p.tokens for p in prompts],
+            [p.uid for p in prompts],
+            key,
+            num_generations=requests[0].count,
+            temperature=r.temperature,
+            top_k=r.top_k,
+            top_p=r.top_p,
+        )
+    with run.clock.phase("verify"):
+        graded = grade(run, c, prompts)
     n = c.lengths.shape[1]
     rows = [slice(i * n, (i + 1) * n) for i in range(len(requests))]
     return [

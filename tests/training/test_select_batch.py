@@ -6,7 +6,7 @@ import pytest
 
 from pods_jax.config import from_mapping
 from pods_jax.records import Group, Prompt, Request
-from pods_jax.training.run import select_batch
+from pods_jax.training.step import select_batch
 
 RNG = np.random.default_rng(0)
 REWARDS = np.float32([[0, 1, 0, 0, 0.5, 0, 1, 0], [1, 1, 0, 1, 1, 1, 1, 0.25]])

@@ -11,8 +11,9 @@ from pods_jax.errors import UserError
 from pods_jax.models import Decoder, ModelConfig, init_params, save_pretrained
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
-from pods_jax.training.run import make_run, train_step
+from pods_jax.training.run import make_run
 from pods_jax.training.setup import load_policy, load_task
+from pods_jax.training.step import train_step
 
 ADDITION = {"base": 10, "digits": 2, "carry_prob": 0.3, "num_train": 4, "num_test": 4}
 
