@@ -11,7 +11,8 @@ EXTRAS = {
     "notebooks": ["jupyterlab>=4.2", "nbmake>=1.5"],
     "peers": ["torch>=2.6", "trl>=0.20"],
     "quantize": ["qwix>=0.1.8"],  # an int8 or nf4 base under LoRA
-    "parity": ["torch>=2.6", "peft>=0.17"],  # tests against transformers and peft; they are skipped without it
+    # Tests against transformers, peft and TRL, skipped without it; pinned to the torch they were last passed with.
+    "parity": ["torch==2.13.0", "peft>=0.17", "trl>=1.0"],
     "test": [
         "pytest>=8.2",
         "hypothesis>=6.100",
