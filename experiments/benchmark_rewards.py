@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pods_jax.cli import main_with_errors
+from pods_jax.errors import UserError
 from pods_jax.rewards import VERIFIERS, RewardPool
 
 REPEATS = 3
@@ -27,13 +29,21 @@ def main() -> None:
     parser.add_argument("completions", type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    rows = [json.loads(line) for line in args.completions.read_text(encoding="utf-8").splitlines()]
-    pairs = [(row["completion"], row["gold"]) for row in rows]
+    pairs = read_pairs(args.completions)
     summary = beside_math_verify(pairs) | by_workers(pairs)
     for name, value in summary.items():
         print(f"{name:36} {value:12,.2f}")
     if args.json:
         print(json.dumps(summary))
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """(completion, gold) of every line."""
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [(row["completion"], row["gold"]) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: no lines with 'completion' and 'gold': {error}") from error
 
 
 def beside_math_verify(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -73,4 +83,4 @@ def by_workers(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    main_with_errors(main)
