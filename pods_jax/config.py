@@ -113,9 +113,10 @@ class RolloutConfig:
 
 @dataclasses.dataclass(frozen=True)
 class AllocationConfig:
-    """name: who gets rollouts."""
+    """name: who gets rollouts; options: what that allocator takes."""
 
     name: str = "uniform"
+    options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The host-side records that pass between the rooms: prompts, requests, and groups of verified rollouts."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ class Prompt:
       index: which training example it is.
       text, gold, kind: the example's fields.
       tokens: the rendered prompt's token ids.
+      epoch: how many times the stream has gone through all examples before.
     """
 
     uid: int
@@ -23,26 +24,33 @@ class Prompt:
     gold: str
     kind: str
     tokens: tuple[int, ...]
+    epoch: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Generate `count` rollouts for a prompt; stage ("plain", "pilot", "commit") is for the accounts."""
+    """Generate `count` rollouts for a prompt.
+
+    Attributes:
+      stage: "plain", "pilot" or "commit", for the accounts.
+      first: the sample index of the first of them; what a prompt gets in several requests must not overlap.
+    """
 
     prompt: Prompt
     count: int
     stage: str = "plain"
+    first: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The verified rollouts of one request.
+    """The verified rollouts of one request, or of several for the same prompt (see `joined`).
 
     Attributes:
       tokens, logprobs: [n, T] as the sampler returned them; lengths, truncated: [n].
       texts: the n decoded completions.
       rewards: [n] what the advantage sees; correct: [n] raw correctness, what allocators filter on.
-      policy_version: the optimizer step whose parameters generated them.
+      policy_versions: [n] the step after which the parameters that generated each were taken.
       reasons: why each was judged as it was (see `pods_jax.rewards.Verdict`).
       parts: [n] each, what the reward is made of, by name; NaN where a part says nothing.
     """
@@ -55,6 +63,19 @@ class Group:
     texts: tuple[str, ...]
     rewards: np.ndarray
     correct: np.ndarray
-    policy_version: int
+    policy_versions: np.ndarray
     reasons: tuple[str, ...] = ()
     parts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+def joined(groups: Sequence[Group]) -> Group:
+    """One group of all rollouts of a prompt's groups, in order; the request is the first's, with the counts' sum."""
+    first = groups[0]
+    arrays = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
+    return Group(
+        request=dataclasses.replace(first.request, count=sum(g.request.count for g in groups)),
+        texts=sum((g.texts for g in groups), ()),
+        reasons=sum((g.reasons for g in groups), ()),
+        parts={name: np.concatenate([g.parts[name] for g in groups]) for name in first.parts},
+        **{name: np.concatenate([getattr(g, name) for g in groups]) for name in arrays},
+    )

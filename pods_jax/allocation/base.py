@@ -12,9 +12,16 @@ from pods_jax.records import Group, Prompt, Request
 from pods_jax.registry import Registry
 
 
+class Exhausted(Exception):
+    """No more groups can be had under the allocator's rules; the run ends in good order, with this message."""
+
+
 @runtime_checkable
 class Stream(Protocol):
     """Where new prompts come from."""
+
+    @property
+    def num_examples(self) -> int: ...
 
     def next(self, count: int) -> list[Prompt]: ...
 
@@ -24,13 +31,19 @@ class Allocator(Protocol):
     """Host side, deterministic, checkpointable."""
 
     def requests(self, stream: Stream) -> list[Request]:
-        """What to generate next."""
+        """What to generate next; counts may differ. Raises Exhausted."""
 
     def observe(self, groups: list[Group]) -> list[Group]:
-        """Takes the groups of the last requests; returns num_prompts groups to train on, or [] for another round."""
+        """Takes the groups of the last requests, in their order.
+
+        Returns the groups to train on, or [] for another round. Raises Exhausted.
+        """
+
+    def metrics(self) -> dict[str, float]:
+        """Its counters (cumulative, part of its state) and gauges, under full metric names."""
 
     def state_dict(self) -> dict:
-        """All that decides the future, as JSON-able values."""
+        """All that decides the future: JSON-able values and numpy arrays, nested in dicts and lists."""
 
     def load_state_dict(self, state: dict) -> None:
         """Goes on from where `state_dict` was taken."""

@@ -18,6 +18,9 @@ class Uniform:
     def observe(self, groups: list[Group]) -> list[Group]:
         return groups
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
     def state_dict(self) -> dict:
         return {}
 

@@ -17,6 +17,11 @@ class PromptStream:
         self._examples, self._tokens, self._seed = examples, tokens, seed
         self._epoch, self._order = -1, np.empty(0, int)
 
+    @property
+    def num_examples(self) -> int:
+        """The length of an epoch."""
+        return len(self._examples)
+
     def next(self, count: int) -> list[Prompt]:
         """The next `count` prompts; crosses into the next epoch where one ends."""
         return [self._draw() for _ in range(count)]
@@ -31,7 +36,8 @@ class PromptStream:
         index = int(self._order[place])
         example = self._examples[index]
         self.position += 1
-        return Prompt(self.position - 1, index, example.prompt, example.gold, example.kind, tuple(self._tokens[index]))
+        tokens = tuple(self._tokens[index])
+        return Prompt(self.position - 1, index, example.prompt, example.gold, example.kind, tokens, epoch)
 
     def state_dict(self) -> dict:
         return {"position": self.position}

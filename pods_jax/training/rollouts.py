@@ -118,7 +118,7 @@ def rollout_groups(run: Run, params: Params, requests: Sequence[Request], key: j
     return [
         Group(
             request, c.tokens[i], c.logprobs[i], c.lengths[i], c.truncated[i], tuple(graded.texts[row]),
-            graded.rewards[row], graded.correct[row], version, tuple(graded.reasons[row]),
+            graded.rewards[row], graded.correct[row], np.full(n, version), tuple(graded.reasons[row]),
             {name: values[row] for name, values in graded.parts.items()},
         )
         for i, (request, row) in enumerate(zip(requests, rows, strict=True))

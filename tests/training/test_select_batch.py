@@ -24,7 +24,7 @@ def group(uid):
         texts=("",) * 8,
         rewards=REWARDS[uid],
         correct=REWARDS[uid] == 1,
-        policy_version=0,
+        policy_versions=np.zeros(8, int),
     )
 
 
