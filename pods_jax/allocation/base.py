@@ -2,9 +2,12 @@
 
 A step asks for requests, generates and verifies them, and reports the groups; it repeats that until the allocator hands
 over groups to train on. All state is on the host and goes through `state_dict`.
+
+`rollout.num_prompts` and `rollout.num_generations` mean the same under every allocator: how many prompts a step aims to
+train on, and how many rollouts one of them gets in all its stages (on average, where the allocator varies it).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from pods_jax.config import Config
@@ -31,13 +34,21 @@ class Allocator(Protocol):
     """Host side, deterministic, checkpointable."""
 
     def requests(self, stream: Stream) -> list[Request]:
-        """What to generate next; counts may differ. Raises Exhausted."""
+        """What to generate next; counts may differ. Raises Exhausted.
+
+        There may be none if `observe([])` then hands over groups. Within a step, no two requests share a prompt's
+        sample index (`Request.first`), or the second would repeat the first's rollouts.
+        """
 
     def observe(self, groups: list[Group]) -> list[Group]:
         """Takes the groups of the last requests, in their order.
 
-        Returns the groups to train on, or [] for another round. Raises Exhausted.
+        Returns the groups to train on, of any number and any sizes (see `pods_jax.records.joined`), or [] for another
+        round. Raises Exhausted.
         """
+
+    def held(self) -> Sequence[Group]:
+        """What it may still hand over; all that was neither handed over nor is held counts as discarded."""
 
     def metrics(self) -> dict[str, float]:
         """Its counters (cumulative, part of its state) and gauges, under full metric names."""

@@ -18,6 +18,9 @@ class Uniform:
     def observe(self, groups: list[Group]) -> list[Group]:
         return groups
 
+    def held(self) -> list[Group]:
+        return []
+
     def metrics(self) -> dict[str, float]:
         return {}
 
