@@ -13,15 +13,11 @@ def bucket(size: int) -> int:
 
 
 def pad_prompts(
-    prompts: Sequence[Sequence[int]], pad_id: int = 0, multiple: int = 1
+    prompts: Sequence[Sequence[int]], pad_id: int = 0
 ) -> tuple[Int32[np.ndarray, "P S"], Int32[np.ndarray, " P"]]:
-    """Right-padded token ids and lengths; both sizes bucketed, rows also to a multiple (of devices).
-
-    Rows beyond `len(prompts)` are empty: length 0.
-    """
-    rows = -(-bucket(len(prompts)) // multiple) * multiple
-    tokens = np.full((rows, bucket(max(map(len, prompts)))), pad_id, np.int32)
-    lengths = np.zeros(rows, np.int32)
+    """Right-padded token ids and lengths; both sizes bucketed. Rows beyond `len(prompts)` are empty: length 0."""
+    tokens = np.full((bucket(len(prompts)), bucket(max(map(len, prompts)))), pad_id, np.int32)
+    lengths = np.zeros(len(tokens), np.int32)
     for i, prompt in enumerate(prompts):
         tokens[i, : len(prompt)], lengths[i] = prompt, len(prompt)
     return tokens, lengths

@@ -6,9 +6,9 @@ from jaxtyping import Array, Float, Int, Integer, Key
 
 
 def rollout_uniforms(
-    key: Key[Array, ""], prompt_ids: Integer[Array, " P"], sample_indices: Int[Array, " n"], length: int
-) -> Float[Array, "P n T"]:
-    """One uniform in [0, 1) a token, from `fold_in(fold_in(key, prompt_id), sample_index)` and the token's index alone.
+    key: Key[Array, ""], prompt_ids: Integer[Array, " B"], samples: Int[Array, "B g"], length: int
+) -> Float[Array, "B g T"]:
+    """One uniform in [0, 1) a token, from `fold_in(fold_in(key, prompt_id), sample)` and the token's index alone.
 
     So a rollout's randomness does not depend on the batch, the padding, or how many tokens are asked for.
     """
@@ -16,7 +16,7 @@ def rollout_uniforms(
     def row(prompt_id, sample):
         return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, prompt_id), sample), (length,))
 
-    return jax.vmap(jax.vmap(row, (None, 0)), (0, None))(prompt_ids, sample_indices)
+    return jax.vmap(jax.vmap(row, (None, 0)))(prompt_ids, samples)
 
 
 def restrict(logits: Float[Array, "R V"], top_k: int, top_p: float) -> Float[Array, "R V"]:

@@ -22,13 +22,14 @@ def sample(
     prompt_ids: Sequence[int],
     key: jax.Array,
     *,
-    num_generations: int,
+    num_generations: int | Sequence[int],
     temperature: float,
     top_k: int = 0,
     top_p: float = 1.0,
+    first_samples: Sequence[int] | None = None,
 ) -> Completions:
-    """Completions of tokenised prompts, on the host."""
-    completions = generate(
+    """Completions of tokenised prompts."""
+    return generate(
         run.model,
         params,
         prompts,
@@ -41,9 +42,9 @@ def sample(
         eos_ids=run.task.tokenizer.eos_ids,
         pad_id=run.task.tokenizer.pad_id,
         prompt_ids=prompt_ids,
+        first_samples=first_samples,
         sharding=batch_sharding(run.mesh),
     )
-    return jax.device_get(completions)
 
 
 class Graded(NamedTuple):
@@ -62,17 +63,22 @@ class Graded(NamedTuple):
     parts: dict[str, np.ndarray]
 
 
-def grade(run: Run, completions: Completions, examples: Sequence[Prompt | Example]) -> Graded:
-    """Decodes completions [P, n, T] and verifies each against its example; results are flat, R = P n.
+def grade(
+    run: Run, completions: Completions, examples: Sequence[Prompt | Example], counts: Sequence[int] | None = None
+) -> Graded:
+    """Decodes completions [P, n, T] and verifies each against its example; results are flat, group after group.
 
     Args:
-      completions: on the host; the token axis has the length limit as its length.
+      completions: the token axis has the length limit as its length.
       examples: P prompts or examples.
+      counts: how many of its n rows each example has (default: all).
     """
     reward = run.config.reward
-    P, n, T = completions.tokens.shape
-    lengths, examples = completions.lengths.ravel(), [e for e in examples for _ in range(n)]
-    rows = zip(completions.tokens.reshape(P * n, T), lengths, strict=True)
+    _, n, T = completions.tokens.shape
+    counts = [n] * len(examples) if counts is None else counts
+    real = np.arange(n) < np.array(counts)[:, None]
+    lengths, examples = completions.lengths[real], [e for e, k in zip(examples, counts, strict=True) for _ in range(k)]
+    rows = zip(completions.tokens[real], lengths, strict=True)
     texts = [run.task.tokenizer.decode(row[:length].tolist()) for row, length in rows]
     golds = [example.gold for example in examples]
     verdicts = run.pool.score(texts, golds, run.task.dataset.task, deadline_s=reward.deadline_s)
@@ -83,7 +89,7 @@ def grade(run: Run, completions: Completions, examples: Sequence[Prompt | Exampl
         kinds=[e.kind for e in examples],
         correct=[v.correct for v in verdicts],
         lengths=lengths.tolist(),
-        truncated=completions.truncated.ravel().tolist(),
+        truncated=completions.truncated[real].tolist(),
         max_length=T,
     )
     rewards, parts = compose(outputs, weights_of(reward.parts), dict(reward.functions))
@@ -97,8 +103,8 @@ def grade(run: Run, completions: Completions, examples: Sequence[Prompt | Exampl
 
 
 def rollout_groups(run: Run, params: Params, requests: Sequence[Request], key: jax.Array, version: int) -> list[Group]:
-    """One verified group a request, in order; requests must ask for equal counts. version: the policy's."""
-    r, prompts = run.config.rollout, [request.prompt for request in requests]
+    """One verified group a request, in order. version: the policy's."""
+    r, prompts, counts = run.config.rollout, [q.prompt for q in requests], [q.count for q in requests]
     with run.clock.phase("sample"):
         c = sample(
             run,
@@ -106,20 +112,20 @@ def rollout_groups(run: Run, params: Params, requests: Sequence[Request], key: j
             [p.tokens for p in prompts],
             [p.uid for p in prompts],
             key,
-            num_generations=requests[0].count,
+            num_generations=counts,
+            first_samples=[q.first for q in requests],
             temperature=r.temperature,
             top_k=r.top_k,
             top_p=r.top_p,
         )
     with run.clock.phase("verify"):
-        graded = grade(run, c, prompts)
-    n = c.lengths.shape[1]
-    rows = [slice(i * n, (i + 1) * n) for i in range(len(requests))]
+        graded = grade(run, c, prompts, counts)
+    ends = np.cumsum(counts)
     return [
         Group(
-            request, c.tokens[i], c.logprobs[i], c.lengths[i], c.truncated[i], tuple(graded.texts[row]),
-            graded.rewards[row], graded.correct[row], np.full(n, version), tuple(graded.reasons[row]),
-            {name: values[row] for name, values in graded.parts.items()},
+            q, c.tokens[i, : q.count], c.logprobs[i, : q.count], c.lengths[i, : q.count], c.truncated[i, : q.count],
+            tuple(graded.texts[row]), graded.rewards[row], graded.correct[row], np.full(q.count, version),
+            tuple(graded.reasons[row]), {name: values[row] for name, values in graded.parts.items()},
         )
-        for i, (request, row) in enumerate(zip(requests, rows, strict=True))
+        for i, (q, row) in enumerate(zip(requests, map(slice, ends - counts, ends), strict=True))
     ]  # fmt: skip

@@ -103,13 +103,14 @@ KEY = jax.random.key(7)
 
 
 def test_a_uniform_depends_on_prompt_sample_and_token_alone():
-    whole = rollout_uniforms(KEY, jnp.array([3, 8]), jnp.arange(4), 6)
-    part = rollout_uniforms(KEY, jnp.array([8]), jnp.array([2]), 3)
+    whole = rollout_uniforms(KEY, jnp.array([3, 8]), jnp.array([[0, 1, 2, 3], [4, 5, 6, 7]]), 6)
+    part = rollout_uniforms(KEY, jnp.array([8]), jnp.array([[6]]), 3)
     np.testing.assert_array_equal(part[0, 0], whole[1, 2, :3])
 
 
 def test_uniforms_of_different_rollouts_differ():
-    whole = np.asarray(rollout_uniforms(KEY, jnp.arange(5), jnp.arange(5), 8))
+    samples = jnp.tile(jnp.arange(5), (5, 1))
+    whole = np.asarray(rollout_uniforms(KEY, jnp.arange(5), samples, 8))
     assert len(np.unique(whole)) == whole.size
     assert 0 <= whole.min() <= whole.max() < 1
-    assert not np.array_equal(whole, rollout_uniforms(jax.random.key(8), jnp.arange(5), jnp.arange(5), 8))
+    assert not np.array_equal(whole, rollout_uniforms(jax.random.key(8), jnp.arange(5), samples, 8))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
-from pods_jax.rollout import sampler
+from pods_jax.rollout import decode
+from pods_jax.rollout.buckets import bucket
 from pods_jax.rollout.sampler import generate
 from pods_jax.rollout.scoring import token_logprobs
 
@@ -35,7 +36,7 @@ EOS = (7, 8)  # both are in a prompt too, where they end nothing
 
 def sample(prompts=PROMPTS, num_generations=N, max_new_tokens=T, key=KEY, **options):
     sizes = {"num_generations": num_generations, "max_new_tokens": max_new_tokens}
-    return jax.device_get(generate(MODEL, PARAMS, prompts, key=key, **sizes, **options))
+    return generate(MODEL, PARAMS, prompts, key=key, **sizes, **options)
 
 
 @functools.cache
@@ -133,6 +134,41 @@ def test_other_keys_and_prompt_ids_give_other_samples():
     assert len({tuple(row) for row in by_position.tokens.reshape(-1, T).tolist()}) == 3 * N
 
 
+# ---------------------------------------------------------------- unequal groups
+
+
+@pytest.mark.parametrize("counts", [[4, 1, 2], [1, 4, 4], [2, 0, 4], [3, 3, 3]], ids=str)
+def test_a_prompt_gets_the_first_of_what_it_gets_in_equal_groups(counts):
+    completions = sample(num_generations=counts)
+    for p, count in enumerate(counts):
+        np.testing.assert_array_equal(completions.tokens[p, :count], free_run().tokens[p, :count])
+        np.testing.assert_allclose(completions.logprobs[p, :count], free_run().logprobs[p, :count], rtol=0, atol=1e-5)
+        assert (completions.lengths[p, :count] == T).all()
+        assert completions.truncated[p, :count].all()
+        for field in completions:
+            assert not field[p, count:].any()
+
+
+def test_a_prompts_second_request_goes_on_where_the_first_ended():
+    pilot = sample(num_generations=[1, 1, 1])
+    commit = sample(PROMPTS[1:2] * 2, num_generations=[2, 1], prompt_ids=[1, 1], first_samples=[1, 3])
+    together = np.concatenate([pilot.tokens[1], commit.tokens[0], commit.tokens[1, :1]])
+    np.testing.assert_array_equal(together, free_run().tokens[1])
+
+
+def test_the_number_of_programs_is_bounded_by_buckets_of_pilots_and_commits():
+    """Pilots of 2 and commits of 4 rollouts, in every mixture of 8 prompts, in blocks of 2."""
+    before = decode.decode._cache_size()
+    blocks = set()
+    for commits in range(1, 8):
+        counts = [2] * (8 - commits) + [4] * commits
+        completions = sample([PROMPTS[0]] * 8, num_generations=counts, max_new_tokens=3)
+        assert (completions.lengths > 0).sum(1).tolist() == counts
+        blocks.add(bucket(8 + commits))
+    assert blocks == {12, 16}
+    assert decode.decode._cache_size() == before + len(blocks)
+
+
 # ---------------------------------------------------------------- the end of a completion
 
 
@@ -176,8 +212,8 @@ def test_decoding_stops_when_every_row_has_ended(monkeypatch):
         jax.debug.callback(lambda: steps.append(1))
         return decode_token(*args)
 
-    decode_token = sampler.decode_token
-    monkeypatch.setattr(sampler, "decode_token", counted)
+    decode_token = decode.decode_token
+    monkeypatch.setattr(decode, "decode_token", counted)
     completions = sample(max_new_tokens=37, eos_ids=tuple(range(1, 13)))  # a size of its own: nothing compiled yet
     jax.effects_barrier()
     assert len(steps) <= completions.lengths.max() < 10
@@ -188,9 +224,9 @@ def test_decoding_stops_when_every_row_has_ended(monkeypatch):
 
 def test_sizes_in_one_bucket_share_a_program():
     free_run()  # buckets of 3 prompts and 4 tokens
-    before = sampler._generate._cache_size()
+    before = decode.decode._cache_size()
     sample([[2], [3] * 4, [1]], temperature=0.7, key=jax.random.key(3), prompt_ids=[9, 4, 4])
-    assert sampler._generate._cache_size() == before
+    assert decode.decode._cache_size() == before
     sample([[1] * 7, [2] * 2, [3] * 7, [5]])  # buckets of 4 prompts and 8 tokens
     sample([[1] * 8] * 4)
-    assert sampler._generate._cache_size() == before + 1
+    assert decode.decode._cache_size() == before + 1
