@@ -1,0 +1,97 @@
+"""The sampler on a mesh; run as a script, the child of the test (eight simulated CPU devices)."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+from pods_jax.models.decoder import Decoder, ModelConfig, init_params
+from pods_jax.parallel import batch_sharding, param_shardings
+from pods_jax.parallel.mesh import AXES
+from pods_jax.rollout import generate
+from pods_jax.rollout.decode import Drawing, decode
+
+CONFIG = ModelConfig(
+    vocab_size=11,
+    hidden_size=8,
+    intermediate_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=4,
+)
+MODEL = Decoder(CONFIG)
+MESHES = [(1, 1, 1), (8, 1, 1), (2, 2, 2)]
+PROMPTS = [[1 + p % 6] * (1 + p % 3) for p in range(5)]
+COUNTS = [2, 6, 1, 2, 11]
+
+
+@pytest.fixture(scope="module")
+def report():
+    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    child = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
+    assert child.returncode == 0, child.stderr
+    return json.loads(child.stdout)
+
+
+@pytest.mark.parametrize("mesh", MESHES[1:], ids=str)
+def test_unequal_groups_do_not_depend_on_the_mesh(report, mesh):
+    one, many = report[str(MESHES[0])], report[str(mesh)]
+    assert one["lengths"] == many["lengths"]
+    assert one["tokens"] == many["tokens"]
+    assert [sum(length > 0 for length in group) for group in many["lengths"]] == COUNTS
+
+
+def test_devices_exchange_nothing_but_whether_they_are_done(report):
+    """Each decodes blocks whose prompts it has prefilled itself; an all-gather would be of keys and values."""
+    assert report["collectives"] == ["all-reduce"]
+
+
+# ---------------------------------------------------------------- the child
+
+
+def on_devices(shape):
+    mesh = jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[: int(np.prod(shape))])
+    params = jax.device_put(init_params(MODEL, jax.random.key(0)), param_shardings(CONFIG, mesh))
+    sizes = {"num_generations": COUNTS, "max_new_tokens": 5, "eos_ids": (0, 1), "sharding": batch_sharding(mesh)}
+    return generate(MODEL, params, PROMPTS, key=jax.random.key(0), **sizes)
+
+
+def collectives():
+    """What a program over eight devices with three blocks and two prompts each exchanges."""
+    mesh = jax.make_mesh((8, 1, 1), AXES, axis_types=(AxisType.Auto,) * 3)
+    params = jax.device_put(init_params(MODEL, jax.random.key(0)), param_shardings(CONFIG, mesh))
+    arrays = jax.device_put(
+        (
+            np.ones((16, 4), np.int32),
+            np.full(16, 4, np.int32),
+            np.zeros(16, np.uint32),
+            np.tile(np.int32([0, 1, 1]), (8, 1)),
+            np.zeros((24, 2), np.int32),
+        ),
+        batch_sharding(mesh),
+    )
+    scalars = jax.random.key(0), jnp.float32(1.0)
+    drawing = Drawing(greedy=False, top_k=0, top_p=1.0, eos_ids=(0,), pad_id=0)
+    program = decode.lower(MODEL, params, *arrays, *scalars, max_new_tokens=5, drawing=drawing).compile().as_text()
+    return sorted(set(re.findall(r"(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\(", program)))
+
+
+def main():
+    report = {"collectives": collectives()}
+    for shape in MESHES:
+        completions = on_devices(shape)
+        report[str(shape)] = {"tokens": completions.tokens.tolist(), "lengths": completions.lengths.tolist()}
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

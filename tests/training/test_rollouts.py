@@ -1,0 +1,47 @@
+"""Requests of unequal counts become groups of those counts, and nothing else is verified."""
+
+import jax
+import numpy as np
+import pytest
+
+from pods_jax.config import from_mapping
+from pods_jax.records import Request, joined
+from pods_jax.rewards import RewardPool
+from pods_jax.training.rollouts import rollout_groups
+from pods_jax.training.run import make_run
+from pods_jax.training.setup import load_task
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture
+def run(tiny):
+    config, _ = from_mapping(tiny)
+    task = load_task(config)
+    with RewardPool(num_workers=1) as pool:
+        yield make_run(config, task, pool, lambda step, loss: None)
+
+
+def test_pilots_and_commits_together_are_the_groups_of_one_request(run, monkeypatch):
+    verified, score = [], run.pool.score
+    monkeypatch.setattr(
+        run.pool, "score", lambda texts, *rest, **more: verified.extend(texts) or score(texts, *rest, **more)
+    )
+    params, (a, b) = run.sampling_params(), run.stream.next(2)
+    whole = rollout_groups(run, params, [Request(a, 6), Request(b, 6)], KEY, 3)
+    pilots = rollout_groups(run, params, [Request(a, 2, "pilot"), Request(b, 2, "pilot")], KEY, 3)
+    verified.clear()
+    mixed = rollout_groups(run, params, [Request(b, 4, "commit", 2), Request(a, 1, "commit", 2)], KEY, 3)
+    assert [len(g.texts) for g in mixed] == [4, 1]
+    assert len(verified) == 5
+    assert_equal(joined([pilots[1], mixed[0]]), whole[1], 6)
+    assert_equal(joined([pilots[0], mixed[1]]), whole[0], 3)
+
+
+def assert_equal(group, expected, count):
+    """The group has the first `count` rollouts of the expected one."""
+    assert group.request.count == count == len(group.texts)
+    assert group.texts == expected.texts[:count]
+    for name in ("tokens", "lengths", "truncated", "rewards", "correct", "policy_versions"):
+        np.testing.assert_array_equal(getattr(group, name), getattr(expected, name)[:count], err_msg=name)
+    np.testing.assert_allclose(group.logprobs, expected.logprobs[:count], rtol=0, atol=1e-5)
