@@ -143,6 +143,8 @@ def make_update(
       lora: which adapters the state holds; rank 0: it holds the model's parameters.
     """
     options = {name: getattr(objective, name) for name in _OPTIONS}
+    model = model.clone(activations=batch_sharding(mesh))
+    shardings = _state_shardings(model, optimizer, mesh, lora)
     devices = mesh.shape["data"] * mesh.shape["fsdp"]
 
     def micro_loss(params, base, batch: Batch, mask, weights):
@@ -166,15 +168,14 @@ def make_update(
         prompts = {k: micro.split_prompts(getattr(batch, k), m) for k in ("prompts", "prompt_lengths")}
         rest = jax.tree.map(micro.split, (batch._replace(prompts=None, prompt_lengths=None), mask, weights))
         parts = (rest[0]._replace(**prompts), *rest[1:])
-        (loss, grads, sums), (gap, logprobs) = _accumulate(micro_loss, state.params, base, parts)
+        (loss, grads, sums), (gap, logprobs) = _accumulate(micro_loss, state.params, base, parts, shardings.params)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics = {k: v / jnp.maximum(mask.sum(), 1) for k, v in sums.items()}
         metrics |= {"loss": loss, "grad_norm": optax.tree.norm(grads), "sampler_mismatch/max": gap.max()}
         state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
         return state, metrics, micro.merge(logprobs, m)
 
-    state = _state_shardings(model, optimizer, mesh, lora)
-    return jax.jit(update, donate_argnums=0, out_shardings=(state, replicated(mesh), batch_sharding(mesh)))
+    return jax.jit(update, donate_argnums=0, out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)))
 
 
 def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, options: dict[str, Any]):
@@ -192,12 +193,16 @@ def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, op
     return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), (sums, gap.max())
 
 
-def _accumulate(micro_loss: Callable, params: Params, base: Params | None, micro: Any):
-    """Loss, gradient and statistics summed over the micro-batches, one after the other; gaps and log-probs of each."""
+def _accumulate(micro_loss: Callable, params: Params, base: Params | None, micro: Any, shardings: Any):
+    """Loss, gradient and statistics summed over the micro-batches, one after the other; gaps and log-probs of each.
+
+    shardings: of the gradient, which is at no time whole on a device.
+    """
     value_and_grad = jax.value_and_grad(micro_loss, has_aux=True)
 
     def body(total, xs):
         (loss, ((sums, gap), logprobs)), grads = value_and_grad(params, base, *xs)
+        grads = jax.lax.with_sharding_constraint(grads, shardings)
         return jax.tree.map(jnp.add, total, (loss, grads, sums)), (gap, logprobs)
 
     (loss, ((sums, _), _)), grads = jax.eval_shape(value_and_grad, params, base, *jax.tree.map(lambda x: x[0], micro))

@@ -237,10 +237,13 @@ class Decoder(nn.Module):
     Attributes:
       config: the family's numbers; static and hashable, so a Decoder can be a static argument of `jax.jit`.
       remat: recompute each layer in the backward pass instead of keeping its activations.
+      activations: how `group_hidden` splits its groups over devices; without it the compiler may choose to split every
+        contraction over all devices instead, and to exchange activations rather than weights.
     """
 
     config: ModelConfig
     remat: bool = False
+    activations: jax.sharding.NamedSharding | None = None
 
     def setup(self):
         def declare(name, w):
@@ -288,13 +291,16 @@ class Decoder(nn.Module):
             x_p, x_c = carry
             x_p, kv = layer(c, w, x_p, angles_p, causal(S))
             x_c, _ = layer(c, w, x_c, angles_c, causal(T), Prefix(kv, valid))
-            return x_p, x_c
+            return self._placed((x_p, x_c))
 
         embed = self.top["embed"]
-        x_p, x_c = self._scan(body, (embed[prompts][:, None], embed[inputs]))
+        x_p, x_c = self._scan(body, self._placed((embed[prompts][:, None], embed[inputs])))
         last = jnp.take_along_axis(x_p[:, 0], (prompt_lengths - 1)[:, None, None], axis=1)  # [P, 1, D]
         last = jnp.broadcast_to(last[:, None], (P, completions.shape[1], 1, c.hidden_size))
         return rms_norm(jnp.concatenate([last, x_c], axis=2), self.top["final_norm"], c.rms_norm_eps)
+
+    def _placed(self, x: Any) -> Any:
+        return x if self.activations is None else jax.lax.with_sharding_constraint(x, self.activations)
 
     def _scan(self, body: Callable, x: Any) -> Any:
         body = jax.checkpoint(body, prevent_cse=False) if self.remat else body

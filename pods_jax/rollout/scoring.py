@@ -17,33 +17,38 @@ class Scores(NamedTuple):
 
 
 def project(
-    hidden: Float[Array, "N D"],
+    hidden: Float[Array, "B N D"],
     head: Float[Array, "D V"],
-    targets: Int[Array, " N"],
+    targets: Int[Array, "B N"],
     temperature: float,
     chunk_size: int | None,
 ) -> Scores:
     """Log-softmax of the head's logits at the targets: gather minus logsumexp, `chunk_size` tokens at a time.
 
-    Each chunk's logits are recomputed in the backward pass, so that memory is chunk_size V, not N V.
+    Each chunk's logits are recomputed in the backward pass, so that memory is chunk_size V, not B N V. A chunk has
+    equally many tokens of every row (at least one), so that devices which hold different rows work on it together.
     """
 
     @jax.checkpoint
     def score(h, target):
-        logits = (h @ head).astype(jnp.float32) / temperature
+        logits = (h.reshape(-1, h.shape[-1]) @ head).astype(jnp.float32) / temperature
         normaliser = jax.nn.logsumexp(logits, -1)
         entropy = normaliser - (jax.nn.softmax(logits) * logits).sum(-1)
-        return Scores(
-            jnp.take_along_axis(logits, target[:, None], -1)[:, 0] - normaliser, jax.lax.stop_gradient(entropy)
-        )
+        logprobs = jnp.take_along_axis(logits, target.reshape(-1, 1), -1)[:, 0] - normaliser
+        return Scores(logprobs.reshape(target.shape), jax.lax.stop_gradient(entropy).reshape(target.shape))
 
-    size = len(targets)
-    if chunk_size is None or chunk_size >= size:
+    B, N = targets.shape
+    width = N if chunk_size is None else max(1, chunk_size // B)
+    if width >= N:
         return score(hidden, targets)
-    pad = -size % chunk_size
-    hidden = jnp.pad(hidden, ((0, pad), (0, 0))).reshape(-1, chunk_size, hidden.shape[-1])
-    targets = jnp.pad(targets, (0, pad)).reshape(-1, chunk_size)
-    return jax.tree.map(lambda x: x.ravel()[:size], jax.lax.map(lambda xs: score(*xs), (hidden, targets)))
+
+    def cut(x):
+        """[B, N, ...] -> [chunks, B, width, ...]"""
+        x = jnp.pad(x, ((0, 0), (0, -N % width), *((0, 0),) * (x.ndim - 2)))
+        return x.reshape(B, -1, width, *x.shape[2:]).swapaxes(0, 1)
+
+    scores = jax.lax.map(lambda xs: score(*xs), (cut(hidden), cut(targets)))
+    return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(B, -1)[:, :N], scores)
 
 
 def group_logprobs(
@@ -58,8 +63,8 @@ def group_logprobs(
 ) -> Scores:
     """Scores [P, n, T] of completions that share their group's prompt, each prompt computed once."""
     hidden = model.apply({"params": params}, prompts, prompt_lengths, completions, method="group_hidden")
-    flat = hidden.reshape(-1, hidden.shape[-1])
-    scores = project(flat, output_head(params), completions.ravel(), temperature, chunk_size)
+    P, _, _, D = hidden.shape
+    scores = project(hidden.reshape(P, -1, D), output_head(params), completions.reshape(P, -1), temperature, chunk_size)
     return jax.tree.map(lambda x: x.reshape(completions.shape), scores)
 
 
@@ -89,6 +94,5 @@ def token_logprobs(
     at = jnp.minimum(prompt_lengths[:, None] + offsets, tokens.shape[1] - 1)
     targets = jnp.take_along_axis(tokens, at, 1)
     predictors = jnp.take_along_axis(hidden, jnp.maximum(at - 1, 0)[..., None], 1)
-    flat = predictors.reshape(-1, predictors.shape[-1])
-    scores = project(flat, output_head(params), targets.ravel(), temperature, chunk_size)
-    return jnp.where(offsets < completion_lengths[:, None], scores.logprobs.reshape(at.shape), 0.0)
+    scores = project(predictors, output_head(params), targets, temperature, chunk_size)
+    return jnp.where(offsets < completion_lengths[:, None], scores.logprobs, 0.0)

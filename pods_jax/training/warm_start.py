@@ -105,9 +105,8 @@ def encode_demonstrations(pairs: list[tuple[str, str]], tokenizer: CharTokenizer
 def _run(model, optimizer, params, state, tokens, targets):
     def loss(params, tokens, targets):
         hidden = model.apply({"params": params}, tokens[:, :-1], method="hidden")
-        flat = hidden.reshape(-1, hidden.shape[-1])
-        scores = project(flat, decoder.output_head(params), tokens[:, 1:].ravel(), 1.0, None)
-        weights = targets[:, 1:].ravel()
+        scores = project(hidden, decoder.output_head(params), tokens[:, 1:], 1.0, None)
+        weights = targets[:, 1:]
         return -(scores.logprobs * weights).sum() / weights.sum()
 
     def step(carry, batch):

@@ -1,6 +1,7 @@
 """Meshes and partition rules; run as a script, the child of the multi-device test (eight simulated CPU devices)."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -34,7 +35,7 @@ CONFIG = ModelConfig(
     qk_norm=True,
 )
 MODEL = Decoder(CONFIG)
-MESHES = [(8, 1, 1), (2, 2, 2)]
+MESHES = [(8, 1, 1), (2, 2, 2), (1, 8, 1)]
 
 
 # ---------------------------------------------------------------- shapes and rules
@@ -145,10 +146,16 @@ def test_data_parallel_micro_batches_exchange_nothing_but_gradients(report):
     assert report["(8, 1, 1)"]["collectives"] == ["all-reduce"]
 
 
-@pytest.mark.parametrize("mesh", MESHES[:2], ids=str)
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_an_update_keeps_the_states_shardings(report, mesh):
     """Else the next step compiles again, and donated buffers do not fit."""
     assert report[str(mesh)]["moved"] == []
+
+
+def test_devices_exchange_weights_and_never_activations(report):
+    """Where the same devices split parameters and groups; the activations of a micro-batch are larger."""
+    weights = jax.tree.leaves(model_weights(CONFIG), is_leaf=lambda x: isinstance(x, Weight))
+    assert report["(1, 8, 1)"]["largest_exchange"] <= max(math.prod(w.shape) for w in weights)
 
 
 # ---------------------------------------------------------------- the child
@@ -189,7 +196,8 @@ def on_devices(shape, micro_batch_size):
         "parts": parts,
         "moments_like_params": moments_like_params(before),
         "moved": moved(before, after),
-        "collectives": collectives(program.as_text()),
+        "collectives": sorted({name for name, _ in collectives(program.as_text())}),
+        "largest_exchange": max((size for _, size in collectives(program.as_text())), default=0),
     }
     return jax.device_get((completions, after, metrics, logprobs)), placement
 
@@ -210,8 +218,11 @@ def moved(shardings, state):
 
 
 def collectives(program_text):
-    names = r"(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\("
-    return sorted(set(re.findall(names, program_text)))
+    """(name, elements of its largest array) of every collective."""
+    names = r"= (.*) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\("
+    for shapes, name in re.findall(names, program_text):
+        sizes = [math.prod(map(int, filter(None, s.split(",")))) for s in re.findall(r"\[([\d,]*)\]", shapes)]
+        yield name, max(sizes)
 
 
 def largest_difference(a, b):
