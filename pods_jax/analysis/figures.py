@@ -5,6 +5,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from pods_jax.analysis.curves import running_mean
 from pods_jax.analysis.runs import read_run
 
 
@@ -26,15 +27,8 @@ def learning_curve(workdir: Path, out: Path) -> None:
         ("selection/group_variance", "reward variance, all n"),
         ("selection/kept_variance", "reward variance, kept m"),
     ):
-        right.plot(steps, smooth([m[key] for m in run.metrics]), label=label)
+        right.plot(steps, running_mean([m[key] for m in run.metrics], window=9), label=label)
     right.set(xlabel="step", ylabel="mean over 9 steps")
     right.legend()
     figure.suptitle(run.title)
     figure.savefig(out, dpi=150)
-
-
-def smooth(values: list[float], window: int = 9) -> list[float]:
-    """Centred running mean, shorter at the ends."""
-    half = window // 2
-    parts = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
-    return [sum(p) / len(p) for p in parts]

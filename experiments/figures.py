@@ -1,0 +1,76 @@
+"""Figures of the PODS authors' published runs, or of your own.
+
+    python experiments/figures.py --published DIR --out figs     # DIR: the results/ folder of YixuanEvenXu/pods
+    python experiments/figures.py --runs runs/sweep --out figs   # all workdirs below, grouped by config, over seeds
+
+--json ends with one line: speed-ups, peaks and seconds per step. docs/figures.md tells what the numbers mean.
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from pods_jax.analysis import comparison, paper
+from pods_jax.analysis.curves import AXES
+from pods_jax.cli import main_with_errors
+
+
+def main() -> None:
+    args = _parser().parse_args()
+    if args.published:
+        numbers = paper.draw(args.published, args.out)
+        _print_settings(numbers["settings"])
+    else:
+        numbers = comparison.draw(args.runs, args.out, comparison.View(args.metric, args.axis, args.window))
+        _print_groups(numbers["groups"])
+    print(f"figures in {args.out}: {', '.join(Path(f).name for f in numbers['figures'])}")
+    if args.json:
+        print(json.dumps(_finite(numbers)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--published", type=Path, metavar="DIR", help="the authors' results/ folder")
+    source.add_argument("--runs", type=Path, metavar="DIR", help="a folder with workdirs in it, at any depth")
+    parser.add_argument("--out", type=Path, default=Path("figs"), help="where the PNG files go (default: figs)")
+    parser.add_argument("--axis", choices=AXES, default="wall_time_s", help="of --runs (default: wall_time_s)")
+    parser.add_argument("--metric", default="accuracy", help="of --runs: a key of eval.jsonl (default: accuracy)")
+    parser.add_argument("--window", type=int, default=1, help="of --runs: running means over so many evaluations")
+    parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
+    return parser
+
+
+def _print_settings(settings: dict) -> None:
+    print(f"{'setting':12} {'threshold':>9} {'baseline':>9} {'PODS':>8} {'speed-up':>9} {'peaks':>12} {'s/step':>12}")
+    for name, s in settings.items():
+        (b, p), unit = (s["runs"][k] for k in ("baseline", "pods")), s["unit"]
+        peaks, steps = (f"{b[k]:.{d}f} {p[k]:.{d}f}" for k, d in (("peak", 4), ("seconds_per_step", 2)))
+        times = f"{s['baseline']:5.1f} {unit:3} {s['method']:4.1f} {unit:3}"
+        print(f"{name:12} {s['threshold']:9.4f} {times} {s['ratio']:8.2f}x {peaks:>14} {steps:>12}")
+
+
+def _print_groups(groups: dict) -> None:
+    for label, g in groups.items():
+        seconds = g["seconds_per_step"]["step"]
+        print(
+            f"{label}: {g['num_runs']} run(s), last {g['last']:.4f} +- {g['last_half_width']:.4f}, {seconds:.3g} s/step"
+        )
+        for baseline, s in g["speed_up_over"].items():
+            times = f"{s['ratio']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]" if s["ratio"] else "never"
+            print(f"    to {s['threshold']:.4f}, 99 % of the best of {baseline}: {times}")
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what JSON cannot say: never reached (inf), no interval (NaN)."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+if __name__ == "__main__":
+    main_with_errors(main)

@@ -1,0 +1,98 @@
+"""Workdirs grouped by config, seeds apart: which method each group is, and how it differs from the others."""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pods_jax.analysis.runs import RunRecord, read_run
+from pods_jax.analysis.style import METHODS
+from pods_jax.errors import UserError
+
+SEEDS = ("seed", "warm_start.seed")
+_SHORT = {"rollout.num_generations": "n", "selection.num_kept": "m", "optimizer.learning_rate": "lr"}
+_METHOD_KEYS = ("selection.rule", "allocation.name")
+_RULES = {"max_variance": "pods", "max_variance_authors": "pods", "max_reward": "max_reward"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs of one config, which differ in their seeds alone.
+
+    Attributes:
+      method: a key of `style.METHODS`, or the name of a selection rule or allocator.
+      label: the method, with what tells it from other groups of the same method.
+      n, m: rollouts generated and kept a prompt.
+    """
+
+    method: str
+    label: str
+    n: int
+    m: int
+    config: dict[str, Any]
+    runs: tuple[RunRecord, ...]
+
+
+def read_groups(folder: Path) -> list[Group]:
+    """The groups of all workdirs in a folder, at any depth, that hold an evaluation.
+
+    Raises:
+      UserError: there are none.
+    """
+    runs = [read_run(file.parent) for file in sorted(folder.rglob("config.json"))]
+    by_config: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        if run.evals and run.metrics:
+            by_config.setdefault(json.dumps(_unseeded(run.config), sort_keys=True), []).append(run)
+    if not by_config:
+        raise UserError(f"{folder} has no workdir with steps and evaluations in it")
+    configs = [json.loads(key) for key in by_config]
+    methods = [method_of(config, configs) for config in configs]
+    return [
+        Group(method, label, c["rollout.num_generations"], c["selection.num_kept"], c, tuple(found))
+        for method, label, c, found in zip(
+            methods, _labels(methods, configs), configs, by_config.values(), strict=True
+        )
+    ]  # fmt: skip
+
+
+def method_of(config: dict[str, Any], configs: Sequence[dict[str, Any]]) -> str:
+    """The method of a flat config among others: GRPO-GA is the GRPO that generates as much as a selecting one."""
+    rule, allocator = config["selection.rule"], config["allocation.name"]
+    if allocator != "uniform":
+        name = "dapo" if allocator == "dynamic_sampling" else allocator
+        return name if rule == "all" else f"{name}_{_RULES.get(rule, rule)}"
+    if rule != "all":
+        return _RULES.get(rule, rule)
+    selecting = {c["rollout.num_generations"] for c in configs if c["selection.rule"] != "all"}
+    return "grpo_ga" if config["rollout.num_generations"] in selecting else "grpo"
+
+
+def main_sizes(groups: Sequence[Group]) -> tuple[int, int]:
+    """(n, m) that most of the runs that select have; of all runs, if none selects."""
+    selecting = [g for g in groups if g.m < g.n] or list(groups)
+    return Counter((g.n, g.m) for g in selecting for _ in g.runs).most_common(1)[0][0]
+
+
+def _labels(methods: Sequence[str], configs: Sequence[dict[str, Any]]) -> list[str]:
+    labels = []
+    for method, config in zip(methods, configs, strict=True):
+        same = [c for m, c in zip(methods, configs, strict=True) if m == method]
+        keys = {k for c in same for k in c.keys() | config.keys() if c.get(k) != config.get(k)} - {*_METHOD_KEYS}
+        parts = [f"{_SHORT.get(k, k.rpartition('.')[2])} = {config.get(k)}" for k in sorted(keys)]
+        name = METHODS[method].label if method in METHODS else method.replace("_", "-")
+        labels.append(", ".join([name, *parts]))
+    return labels
+
+
+def _unseeded(config: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in _flat(config).items() if k not in SEEDS}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for k, v in values.items():
+        flat |= _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v}
+    return flat

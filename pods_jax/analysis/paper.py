@@ -1,0 +1,191 @@
+"""The figures of the PODS paper (Xu et al. 2025, arXiv 2504.13818), from its authors' published runs."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pods_jax.analysis.curves import SpeedUp, first_reach, speed_up
+from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, lengths_panel, small_multiples
+from pods_jax.analysis.published import EightDevices, PublishedRuns, SingleDevice
+from pods_jax.analysis.style import METHODS, SHADES, Look
+
+Runs = SingleDevice | EightDevices
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One of the paper's main comparisons: a baseline and PODS on equal hardware for equal time."""
+
+    title: str
+    baseline_look: Look
+    baseline: Runs
+    pods: Runs
+    x_label: str
+
+    @property
+    def unit(self) -> str:
+        """Of time: "h" or "min"."""
+        return "h" if isinstance(self.pods, SingleDevice) else "min"
+
+
+_L40S, _H100, _A100 = (f"training time on {m}" for m in ("one L40S (h)", "8 H100 (min)", "8 A100 (min)"))
+_LLAMA = SingleDevice("Instruct-Llama-512-16-16-0.04", "gsm8k", "both_acc", 1 / 6, 9, "base-llama")
+_LLAMA_PODS = dataclasses.replace(_LLAMA, stem="Instruct-Llama-512-64-16-0.04")
+_GRPO, _GRPO_GA, _PODS = (METHODS[m] for m in ("grpo", "grpo_ga", "pods"))
+
+SETTINGS = {
+    "gsm8k_main": Setting(
+        "GSM8K, Qwen2.5-3B, LoRA", _GRPO, SingleDevice("Instruct-GSM8K-512-16-16"),
+        SingleDevice("Instruct-GSM8K-512-64-16"), _L40S),
+    "math_main": Setting(
+        "MATH, Qwen2.5-3B, LoRA", _GRPO, SingleDevice("Instruct-MATH-NF-512-8-8", "math500"),
+        SingleDevice("Instruct-MATH-NF-512-32-8", "math500"), _L40S),
+    "llama_main": Setting("GSM8K, Llama-3.2-3B, LoRA", _GRPO, _LLAMA, _LLAMA_PODS, _L40S),
+    "h100s_main": Setting(
+        "GSM8K, Qwen2.5-3B, full", _GRPO_GA, EightDevices("h100s", 16), EightDevices("h100s", 4), _H100),
+    "a100s_main": Setting(
+        "GSM8K, Qwen2.5-7B, full", _GRPO_GA, EightDevices("a100s", 16), EightDevices("a100s", 4), _A100),
+}  # fmt: skip
+
+
+def _sized(name: str, size: int, shade: int, marker: str) -> Look:
+    return Look(f"{name} = {size}", SHADES[shade], marker)
+
+
+def _default(name: str, size: int) -> Look:
+    return dataclasses.replace(_PODS, label=f"{name} = {size} (PODS)")
+
+
+ABLATIONS: dict[str, list[tuple[Look, SingleDevice]]] = {
+    "gsm8k_n_scaling": [
+        (dataclasses.replace(_GRPO, label="n = 16 (GRPO)"), SingleDevice("Instruct-GSM8K-512-16-16")),
+        (_sized("n", 32, 0, "v"), SingleDevice("Instruct-GSM8K-512-32-16")),
+        (_default("n", 64), SingleDevice("Instruct-GSM8K-512-64-16")),
+        (_sized("n", 128, 1, "^"), SingleDevice("Instruct-GSM8K-512-128-16")),
+        (_sized("n", 256, 2, "D"), SingleDevice("Instruct-GSM8K-512-256-16")),
+    ],
+    "gsm8k_m_scaling": [
+        (_default("m", 16), SingleDevice("Instruct-GSM8K-512-64-16")),
+        (_sized("m", 8, 0, "v"), SingleDevice("Instruct-GSM8K-512-64-8")),
+        (_sized("m", 4, 1, "^"), SingleDevice("Instruct-GSM8K-512-64-4")),
+        (_sized("m", 2, 2, "D"), SingleDevice("Instruct-GSM8K-512-64-2")),
+    ],
+    "down_sampling_rule": [
+        (dataclasses.replace(_PODS, label="max-variance"), SingleDevice("Instruct-GSM8K-512-64-16")),
+        (METHODS["max_reward"], SingleDevice("Instruct-GSM8K-MaxR-512-64-16")),
+        (METHODS["random"], SingleDevice("Instruct-GSM8K-Rand-512-64-16")),
+    ],
+}
+"""What is compared on GSM8K with Qwen2.5-3B on one L40S."""
+
+MULTI_DEVICE_CAUTION = (
+    "Caution: the selection loop of the released multi-device code overwrites its own sort order and freezes at the "
+    "first improvement, so that it keeps far less variance than the paper's rule. Whether these runs used that "
+    "revision is not known. Seconds per step come from counts of log calls and are approximate."
+)
+
+
+def draw(folder: Path, out: Path) -> dict[str, Any]:
+    """Draws every figure as `out/NAME.png`. Returns the numbers: by setting, and by ablation and curve.
+
+    Args:
+      folder: the `results/` folder of the authors' repository.
+      out: made if it is not there.
+
+    Raises:
+      UserError: the folder lacks runs that a figure needs.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    main = {name: _read_setting(s, folder) for name, s in SETTINGS.items()}
+    ablations = {n: [(look, runs.read(folder)) for look, runs in rows] for n, rows in ABLATIONS.items()}
+    numbers = {name: {"unit": SETTINGS[name].unit} | _setting_numbers(*runs) for name, runs in main.items()}
+    cautions = {"llama_main": llama_caution(folder)} | dict.fromkeys(("h100s_main", "a100s_main"), MULTI_DEVICE_CAUTION)
+    for name, runs in main.items():
+        note = f"{SETTINGS[name].title}: {_in_words(numbers[name])} {cautions.get(name, '')}"
+        accuracy_and_cost(out / f"{name}.png", _main_lines(name, runs), _accuracy_panel(name, numbers[name]), note)
+        numbers[name] |= {"caution": cautions[name]} if name in cautions else {}
+    for name, rows in ablations.items():
+        note = f"GSM8K, Qwen2.5-3B, LoRA, {len(rows[0][1].accuracy.y)} runs each; bands are 1.96 standard errors."
+        accuracy_and_cost(out / f"{name}.png", [_line(*row) for row in rows], Panel(_L40S, fit_from=0.25), note)
+    _draw_lengths(out / "completion_lengths.png", main, ablations["down_sampling_rule"])
+    return {
+        "settings": numbers,
+        "ablations": {n: {look.label: _run_numbers(r) for look, r in rows} for n, rows in ablations.items()},
+        "figures": sorted(str(p) for p in out.glob("*.png")),
+    }
+
+
+def llama_caution(folder: Path) -> str:
+    """That the metric is another one here, and what the usual one says."""
+    plain = [dataclasses.replace(runs, metric="ans_acc").read(folder) for runs in (_LLAMA, _LLAMA_PODS)]
+    (best, last), (pods_best, pods_last) = ((100 * m.max(), 100 * m[-1]) for m in (r.accuracy.mean for r in plain))
+    return (
+        "Caution: here, and only here, an answer counts if it is right and well-formatted. By the answer alone, as in "
+        f"the other settings, GRPO's best and last accuracies are {best:.1f} % and {last:.1f} %, PODS' "
+        f"{pods_best:.1f} % and {pods_last:.1f} %: the speed-up is that of learning the format."
+    )
+
+
+def _read_setting(setting: Setting, folder: Path) -> tuple[PublishedRuns, PublishedRuns]:
+    return setting.baseline.read(folder), setting.pods.read(folder)
+
+
+def _setting_numbers(baseline: PublishedRuns, pods: PublishedRuns) -> dict[str, Any]:
+    """The speed-up with its interval over runs, and of both methods `_run_numbers`."""
+    result: SpeedUp = speed_up(baseline.accuracy, pods.accuracy)
+    return dataclasses.asdict(result) | {"runs": {"baseline": _run_numbers(baseline), "pods": _run_numbers(pods)}}
+
+
+def _run_numbers(runs: PublishedRuns) -> dict[str, float]:
+    """Best and last mean accuracy with its half-width, the last mean length, seconds and number of steps."""
+    mean, half = runs.accuracy.mean, runs.accuracy.half_width
+    return {
+        "num_runs": len(runs.accuracy.y),
+        "peak": float(mean.max()),
+        "peak_at": first_reach(runs.accuracy, float(mean.max())),
+        "last": float(mean[-1]),
+        "last_half_width": float(half[-1]),
+        "last_length": float(runs.length.mean[-1]),
+        "seconds_per_step": runs.seconds_per_step,
+        "steps": float(runs.steps[:, -1].mean()),
+    }
+
+
+def _in_words(numbers: Mapping[str, Any]) -> str:
+    counts = " and ".join(str(numbers["runs"][k]["num_runs"]) for k in ("baseline", "pods"))
+    return (
+        f"{100 * numbers['threshold']:.2f} % (99 % of the baseline's best, dotted) is reached "
+        f"{numbers['ratio']:.2f}x as fast (bootstrap over runs: {numbers['low']:.2f} to {numbers['high']:.2f}); "
+        f"bands are 1.96 standard errors over {counts} runs."
+    )
+
+
+def _line(look: Look, runs: PublishedRuns) -> Line:
+    return Line(look, runs.accuracy, {"step": runs.seconds_per_step})
+
+
+def _main_lines(name: str, runs: tuple[PublishedRuns, PublishedRuns]) -> list[Line]:
+    return [_line(look, r) for look, r in zip((SETTINGS[name].baseline_look, _PODS), runs, strict=True)]
+
+
+def _accuracy_panel(name: str, numbers: Mapping[str, Any]) -> Panel:
+    runs = SETTINGS[name].pods
+    fit_from = runs.every_hours / 2 if isinstance(runs, SingleDevice) else 0.0
+    y_label = "right and well-formatted (%)" if name == "llama_main" else "test accuracy (%)"
+    return Panel(SETTINGS[name].x_label, y_label, fit_from=fit_from, threshold=numbers["threshold"])
+
+
+def _draw_lengths(path: Path, main: Mapping[str, tuple], rules: list[tuple[Look, PublishedRuns]]) -> None:
+    def lines(rows):
+        return [Line(look, runs.length, {}) for look, runs in rows]
+
+    panels = {
+        SETTINGS[name].title: (
+            lines(zip((SETTINGS[name].baseline_look, _PODS), runs, strict=True)),
+            lengths_panel(SETTINGS[name].x_label),
+        )
+        for name, runs in main.items()
+    }
+    panels["rules, n = 64, m = 16"] = (lines(rules), lengths_panel(_L40S))
+    small_multiples(path, panels, columns=2, note="Mean lengths of test completions, 1.96 standard errors over runs.")

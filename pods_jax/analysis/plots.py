@@ -1,0 +1,127 @@
+"""The forms of figures: accuracy beside the cost of a step, and completion lengths."""
+
+import dataclasses
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from pods_jax.analysis.curves import Curves
+from pods_jax.analysis.style import Look, new_figure
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Line:
+    """One method in a figure: its curves, and the seconds of a step by phase (one phase if that is all one knows)."""
+
+    look: Look
+    curves: Curves
+    seconds: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """How curves are drawn.
+
+    Attributes:
+      x_label, y_label: with units. y_scale: what values are multiplied with.
+      fit_from: the x from which the range of y counts (a first point far below would flatten the rest).
+      y_max: a bound of the range of y, such as 100 for per cent.
+      threshold: a dotted line, in the unit of the values.
+    """
+
+    x_label: str
+    y_label: str = "test accuracy (%)"
+    y_scale: float = 100.0
+    fit_from: float = -np.inf
+    y_max: float = 100.0
+    threshold: float | None = None
+
+
+def lengths_panel(x_label: str) -> Panel:
+    """Of completion lengths."""
+    return Panel(x_label, "completion length (tokens)", 1.0, y_max=np.inf)
+
+
+def accuracy_and_cost(path: Path, lines: Sequence[Line], panel: Panel, note: str = "") -> None:
+    """A PNG: mean curves with bands of 1.96 standard errors on the left, seconds a step on the right.
+
+    note: what a reader must know, below the panels.
+    """
+    with new_figure(height_in=2.6 + 0.12 * len(_wrapped(note))) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=(3, 1 + 0.12 * len(lines)))
+        draw_curves(left, lines, panel)
+        left.legend(loc="lower right")
+        draw_costs(right, lines)
+        _finish(figure, path, note)
+
+
+def small_multiples(
+    path: Path, panels: Mapping[str, tuple[Sequence[Line], Panel]], columns: int = 3, note: str = ""
+) -> None:
+    """A PNG of one panel of curves for each title."""
+    rows = -(-len(panels) // columns)
+    with new_figure(height_in=1.9 * rows + 0.12 * len(_wrapped(note))) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False).flat
+        for axes, (title, (lines, panel)) in zip(grid, panels.items(), strict=False):
+            draw_curves(axes, lines, panel, headroom=0.22)
+            axes.set_title(title)
+            axes.legend(loc="upper center", ncols=len(lines), columnspacing=0.8, handlelength=1.2, handletextpad=0.5)
+        for axes in list(grid)[len(panels) :]:
+            axes.remove()
+        _finish(figure, path, note)
+
+
+def draw_curves(axes: Axes, lines: Sequence[Line], panel: Panel, headroom: float = 0.05) -> None:
+    """Means with markers, bands where there are two runs or more. headroom: free space on top, as a share."""
+    lows, highs = [], []
+    for look, curves in ((line.look, line.curves) for line in lines):
+        mean, half = panel.y_scale * curves.mean, panel.y_scale * curves.half_width
+        style = {"color": look.color, "marker": look.marker, "linestyle": look.line, "label": look.label}
+        axes.plot(curves.x, mean, markevery=max(1, len(mean) // 16), **style)
+        axes.fill_between(curves.x, mean - half, mean + half, color=look.color, alpha=0.18, linewidth=0)
+        counts = curves.x >= panel.fit_from
+        lows.append(np.min((mean - np.nan_to_num(half))[counts]))
+        highs.append(np.max((mean + np.nan_to_num(half))[counts]))
+    if panel.threshold is not None:
+        axes.axhline(panel.y_scale * panel.threshold, color="#444444", linestyle=":", linewidth=0.8, zorder=1)
+    low, high = max(min(lows), 0.0), min(max(highs), panel.y_max)
+    span = (high - low) or 1.0
+    axes.set(xlabel=panel.x_label, ylabel=panel.y_label, ylim=(low - 0.05 * span, high + headroom * span))
+
+
+def draw_costs(axes: Axes, lines: Sequence[Line]) -> None:
+    """Bars of seconds a step, phases stacked from dark to light, with the sum on top."""
+    phases, places = list(lines[0].seconds), range(len(lines))
+    alphas = [1 - 0.8 * i / len(phases) for i in range(len(phases))]
+    bottoms = np.zeros(len(lines))
+    for phase, alpha in zip(phases, alphas, strict=True):
+        heights = np.array([line.seconds[phase] for line in lines])
+        axes.bar(places, heights, 0.65, bottoms, color=[line.look.color for line in lines], alpha=alpha)
+        bottoms += heights
+    for place, total in zip(places, bottoms, strict=True):
+        axes.annotate(f"{total:#.3g}", (place, total), ha="center", va="bottom", fontsize=7)
+    axes.set_xticks(places, [line.look.label for line in lines])
+    if len(lines) > 2:
+        axes.tick_params(axis="x", labelrotation=30)
+        for label in axes.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
+    axes.set(ylabel="seconds per step", ylim=(0, 1.12 * bottoms.max()))
+    axes.grid(axis="x", visible=False)
+    if len(phases) > 1:
+        keys = [Patch(color="black", alpha=a, label=p) for p, a in zip(phases, alphas, strict=True)]
+        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1), reverse=True, handlelength=1)
+
+
+def _finish(figure: Figure, path: Path, note: str) -> None:
+    if note:
+        figure.supxlabel("\n".join(_wrapped(note)), fontsize=6.5, x=0.01, ha="left", color="#444444")
+    figure.savefig(path)
+
+
+def _wrapped(note: str) -> list[str]:
+    return textwrap.wrap(note, 125)

@@ -1,0 +1,92 @@
+"""Workdirs to groups, and groups to figures and numbers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_runs import make_run, make_study
+
+from pods_jax.analysis.comparison import View, choose, draw
+from pods_jax.analysis.groups import main_sizes, read_groups
+from pods_jax.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    make_study(folder)
+    return folder
+
+
+def test_runs_are_grouped_by_config_with_seeds_apart(study):
+    groups = {g.label: g for g in read_groups(study)}
+    assert {label: (g.method, g.n, g.m, len(g.runs)) for label, g in groups.items()} == {
+        "GRPO": ("grpo", 16, 16, 3),
+        "GRPO-GA": ("grpo_ga", 64, 64, 3),
+        "random": ("random", 64, 16, 3),
+        "Pilot-Commit": ("pilot_commit", 64, 64, 1),
+        "PODS, n = 64, m = 16": ("pods", 64, 16, 3),
+        "PODS, n = 32, m = 16": ("pods", 32, 16, 3),
+        "PODS, n = 128, m = 16": ("pods", 128, 16, 3),
+        "PODS, n = 64, m = 4": ("pods", 64, 4, 3),
+    }
+    assert main_sizes(list(groups.values())) == (64, 16)
+    assert sorted(r.config["seed"] for r in groups["GRPO"].runs) == [0, 1, 2]
+
+
+def test_which_groups_a_figure_shows(study):
+    figures = {k: [g.label for g in v] for k, v in choose(read_groups(study)).items()}
+    assert sorted(figures["methods"]) == ["GRPO", "GRPO-GA", "PODS, n = 64, m = 16", "Pilot-Commit", "random"]
+    assert figures["n_scaling"] == ["GRPO", *(f"PODS, n = {n}, m = 16" for n in (32, 64, 128))]
+    assert figures["m_scaling"] == ["PODS, n = 64, m = 4", "PODS, n = 64, m = 16"]
+    assert sorted(figures["rules"]) == ["PODS, n = 64, m = 16", "random"]
+
+
+def test_the_command_line(study, tmp_path):
+    command = [sys.executable, ROOT / "experiments/figures.py", "--runs", study, "--out", tmp_path, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    numbers = json.loads(done.stdout.splitlines()[-1])
+    assert {p.stem for p in tmp_path.iterdir()} == {"methods", "n_scaling", "m_scaling", "rules", "lengths"}
+    pods = numbers["groups"]["PODS, n = 64, m = 16"]
+    assert pods["seconds_per_step"]["step"] == pytest.approx(0.138)
+    assert pods["last"] == pytest.approx(0.9, abs=0.03)
+    assert 1.3 < pods["speed_up_over"]["GRPO"]["ratio"] < 2.0
+    assert numbers["groups"]["Pilot-Commit"]["last_half_width"] is None  # one run has no interval
+
+
+def test_smoothing_and_other_axes(study, tmp_path):
+    by_rollouts = draw(study, tmp_path, View(axis="rollouts/generated", window=3))["groups"]
+    assert by_rollouts["GRPO"]["peak_at"] == 40 * 16 * 16
+    assert by_rollouts["GRPO"]["last"] < draw(study, tmp_path, View())["groups"]["GRPO"]["last"]
+
+
+def test_variants_that_differ_in_a_value_are_told_apart(tmp_path):
+    for rate in (1e-3, 3e-4):
+        folder = make_run(tmp_path / f"{rate}", n=8, m=4, rule="max_variance", seed=0, rate=1.0)
+        config = json.loads((folder / "config.json").read_text())
+        config["optimizer"]["learning_rate"] = rate
+        (folder / "config.json").write_text(json.dumps(config))
+    assert [g.label for g in read_groups(tmp_path)] == ["PODS, lr = 0.0003", "PODS, lr = 0.001"]
+    draw(tmp_path, tmp_path / "figs", View())
+    assert {p.stem for p in (tmp_path / "figs").iterdir()} == {"methods", "rules", "lengths"}
+
+
+def test_curves_that_do_not_move(tmp_path):
+    folder = make_run(tmp_path / "a", n=8, m=4, rule="all", seed=0, rate=1.0)
+    evals = [json.loads(line) | {"accuracy": 0.0} for line in (folder / "eval.jsonl").read_text().splitlines()]
+    (folder / "eval.jsonl").write_text("".join(json.dumps(e) + "\n" for e in evals))
+    assert draw(tmp_path, tmp_path / "figs", View())["groups"]["GRPO"]["peak"] == 0.0
+
+
+def test_no_runs_and_no_such_metric(study, tmp_path):
+    with pytest.raises(UserError, match="no workdir"):
+        draw(tmp_path, tmp_path / "figs", View())
+    with pytest.raises(UserError, match=r"no 'greedy'.*accuracy"):
+        draw(study, tmp_path / "figs", View("greedy"))
+    assert not (tmp_path / "figs").exists()
