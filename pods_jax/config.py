@@ -53,11 +53,14 @@ class LoraConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartConfig:
-    """Supervised steps on the data set's demonstrations, before RL; num_steps = 0 for none."""
+    """Supervised steps on the data set's demonstrations, before RL; num_steps = 0 for none.
+
+    The learning rate falls over the last 40 % of the steps, without which some initialisations end in a spike.
+    """
 
     num_steps: int = 0
     batch_size: int = 128
-    learning_rate: float = 3e-3
+    learning_rate: float = 2e-3
     warmup_steps: int = 30
     seed: int = 0
 
@@ -157,11 +160,15 @@ class ObjectiveConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW, its schedule over training.num_steps, and how a batch is split to fit memory."""
+    """AdamW, its schedule over training.num_steps, and how a batch is split to fit memory.
+
+    decay_fraction: the share of the steps, at the end, in which "warmup_stable_decay" falls to 0.
+    """
 
     learning_rate: float = 1e-6
     lr_scheduler_type: str = "constant"
     warmup_steps: int = 0
+    decay_fraction: float = 0.2
     adam_beta1: float = 0.9
     adam_beta2: float = 0.999
     adam_epsilon: float = 1e-8

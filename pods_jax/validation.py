@@ -66,6 +66,8 @@ def _ranges(config: Config) -> Iterator[str]:
             yield f"{key} must not be negative, got {_value(config, key)}"
     if not 0 < config.rollout.top_p <= 1:
         yield f"rollout.top_p must lie in (0, 1], got {config.rollout.top_p}"
+    if not 0 <= config.optimizer.decay_fraction <= 1:
+        yield f"optimizer.decay_fraction must lie in [0, 1], got {config.optimizer.decay_fraction}"
     cap = config.objective.importance_sampling_cap
     if cap is not None and not cap > 0:
         yield f"objective.importance_sampling_cap must be positive or None, got {cap}"
@@ -86,7 +88,7 @@ def _names(config: Config) -> Iterator[str]:
         "objective.scale_rewards": ("group", "batch", "none"),
         "objective.kl_estimator": ("k1", "k2", "k3"),
         "objective.importance_sampling_level": LEVELS,
-        "optimizer.lr_scheduler_type": ("constant", "linear", "cosine"),
+        "optimizer.lr_scheduler_type": ("constant", "linear", "cosine", "warmup_stable_decay"),
         "model.dtype": ("float32", "bfloat16"),
     }
     for key, known in choices.items():

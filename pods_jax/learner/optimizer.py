@@ -7,12 +7,17 @@ from pods_jax.config import OptimizerConfig
 
 
 def make_schedule(c: OptimizerConfig, num_steps: int) -> optax.Schedule:
-    """Linear warm-up over `warmup_steps`, then constant, or linear or cosine decay to 0 at `num_steps`."""
+    """Linear warm-up over `warmup_steps`, then constant, or linear or cosine decay to 0 at `num_steps`.
+
+    "warmup_stable_decay" is constant up to the last `decay_fraction` of all steps, and linear from there.
+    """
     decay_steps = max(num_steps - c.warmup_steps, 1)
+    last_steps = min(max(round(num_steps * c.decay_fraction), 1), decay_steps)
     decay = {
         "constant": optax.constant_schedule(c.learning_rate),
         "linear": optax.linear_schedule(c.learning_rate, 0.0, decay_steps),
         "cosine": optax.cosine_decay_schedule(c.learning_rate, decay_steps),
+        "warmup_stable_decay": optax.linear_schedule(c.learning_rate, 0.0, last_steps, decay_steps - last_steps),
     }[c.lr_scheduler_type]
     if not c.warmup_steps:
         return decay

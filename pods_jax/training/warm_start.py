@@ -78,7 +78,7 @@ def train(
     on_step: Callable[[int, float], None],
 ) -> Params:
     """Parameters after c.num_steps of next-token training on demonstrations, the loss on their completions alone."""
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=c.learning_rate, warmup_steps=c.warmup_steps), c.num_steps)
+    optimizer = make_optimizer(_optimizer_config(c), c.num_steps)
     params = init_params(model, jax.random.key(c.seed))
     state, rng = optimizer.init(params), np.random.default_rng([c.seed, 1])
     for start in range(0, c.num_steps, STEPS_PER_CALL):
@@ -88,6 +88,15 @@ def train(
         params, state, loss = _run(model, optimizer, params, state, tokens.reshape(shape), targets.reshape(shape))
         on_step(start + steps, float(loss))
     return params
+
+
+def _optimizer_config(c: WarmStartConfig) -> OptimizerConfig:
+    return OptimizerConfig(
+        learning_rate=c.learning_rate,
+        warmup_steps=c.warmup_steps,
+        lr_scheduler_type="warmup_stable_decay",
+        decay_fraction=0.4,
+    )
 
 
 def encode_demonstrations(pairs: list[tuple[str, str]], tokenizer: CharTokenizer) -> tuple[np.ndarray, np.ndarray]:

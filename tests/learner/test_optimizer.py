@@ -37,6 +37,13 @@ def test_decay_starts_after_the_warmup_and_ends_at_zero(name, decay, warmup_step
     assert rates[-1] == pytest.approx(0, abs=1e-8)
 
 
+@pytest.mark.parametrize("warmup_steps", [0, 1, 4])
+def test_warmup_stable_decay_falls_over_the_last_steps_alone(warmup_steps):
+    rates = learning_rates(10, lr_scheduler_type="warmup_stable_decay", warmup_steps=warmup_steps, decay_fraction=0.4)
+    expected = [0.1] * (7 - warmup_steps) + [0.075, 0.05, 0.025, 0]
+    np.testing.assert_allclose(rates[warmup_steps:], expected, rtol=1e-6, atol=1e-8)
+
+
 def test_a_warmup_of_all_steps_is_no_error():
     rates = learning_rates(3, lr_scheduler_type="cosine", warmup_steps=3)
     np.testing.assert_allclose(rates[:3], [0.1 / 3, 0.2 / 3, 0.1], rtol=1e-6)
