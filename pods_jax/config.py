@@ -91,12 +91,14 @@ class RewardConfig:
     parts: weights by part, or the name of a set of them (see `pods_jax.rewards.parts`).
     functions: "module:function" by part, for parts of your own with the signature of TRL's reward functions.
     format: the format that evaluations report.
+    overlong_cache_length: over how many tokens before the length limit the part "overlong" falls; None: a fifth of it.
     """
 
     task: str | None = None
     parts: FrozenConfigDict | str = "correctness"
     functions: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
     format: str = "none"
+    overlong_cache_length: int | None = None
     num_workers: int = 2
     deadline_s: float = 5.0
 

@@ -71,6 +71,9 @@ def _ranges(config: Config) -> Iterator[str]:
     cap = config.objective.importance_sampling_cap
     if cap is not None and not cap > 0:
         yield f"objective.importance_sampling_cap must be positive or None, got {cap}"
+    cache, limit = config.reward.overlong_cache_length, config.rollout.max_completion_length
+    if cache is not None and not 1 <= cache <= limit:
+        yield f"reward.overlong_cache_length must lie in 1..{limit} or be None, got {cache}"
     if config.training.max_minutes is not None and not config.training.max_minutes > 0:
         yield f"training.max_minutes must be positive or None, got {config.training.max_minutes}"
 

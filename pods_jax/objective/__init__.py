@@ -2,7 +2,6 @@
 
 from pods_jax.objective.advantages import ADVANTAGES, estimate_advantages, group_advantages
 from pods_jax.objective.losses import LEVELS, LOSSES, policy_loss, token_losses, token_weights
-from pods_jax.objective.overlong import soft_overlong_penalty
 from pods_jax.objective.surrogates import SURROGATES
 from pods_jax.registry import import_submodules
 
@@ -14,7 +13,6 @@ __all__ = [
     "estimate_advantages",
     "group_advantages",
     "policy_loss",
-    "soft_overlong_penalty",
     "token_losses",
     "token_weights",
 ]

@@ -13,6 +13,7 @@ from pods_jax.registry import Registry
 
 Metrics = dict[str, Array]
 _MAX_LOG_RATIO = 20.0
+_WEIGHT = "sampling/importance_sampling_ratio"
 
 LOSSES: Registry = Registry("loss_type")
 """Aggregation modes by TRL's names: (lengths [R], mask [R, T], max_completion_length) -> weights [R, T]."""
@@ -98,7 +99,9 @@ def token_losses(
     )
     stats = {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
     if importance_sampling_cap is not None:
-        loss *= truncated_weights(old_logprobs, behaviour_logprobs, mask, importance_sampling_cap)
+        weights = truncated_weights(old_logprobs, behaviour_logprobs, mask, importance_sampling_cap)
+        loss *= weights
+        stats |= {f"{_WEIGHT}/mean": weights, f"{_WEIGHT}/capped": weights == importance_sampling_cap}
     if beta:
         if ref_logprobs is None:
             raise ValueError("beta > 0 needs ref_logprobs")

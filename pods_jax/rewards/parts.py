@@ -21,8 +21,6 @@ REWARD_SETS: Mapping[str, Mapping[str, float | int]] = {
 }
 """Weights by part, by name."""
 
-OVERLONG_CACHE = 0.2
-
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
@@ -32,6 +30,7 @@ class Outputs:
       texts, prompts, golds, kinds: the output, and the fields of its example.
       correct: raw correctness.
       lengths: in tokens; max_length: their limit. truncated: whether the limit cut the output.
+      overlong_cache_length: over how many tokens before the limit `overlong` falls; None: a fifth of the limit.
     """
 
     texts: Sequence[str]
@@ -42,6 +41,7 @@ class Outputs:
     lengths: Sequence[int]
     truncated: Sequence[bool]
     max_length: int
+    overlong_cache_length: int | None = None
 
 
 PARTS: Registry[Callable[[Outputs], list[float]]] = Registry("reward part")
@@ -61,9 +61,13 @@ def truncated(outputs: Outputs) -> list[float]:
 
 @PARTS.register("overlong")
 def overlong(outputs: Outputs) -> list[float]:
-    """0 down to -1, linear over the last fifth of the length limit (DAPO, arXiv 2503.14476, eq. 13)."""
-    cache = OVERLONG_CACHE * outputs.max_length
-    return [min(0.0, (outputs.max_length - cache - length) / cache) for length in outputs.lengths]
+    """DAPO's soft overlong punishment (Yu et al. 2025, arXiv 2503.14476, eq. 13): 0, and near the limit down to -1.
+
+    Linear over the last `overlong_cache_length` tokens; a fifth of the limit is the paper's 4,096 of 20,480.
+    """
+    cache = outputs.overlong_cache_length or outputs.max_length / 5
+    free = outputs.max_length - cache
+    return [-min(1.0, max(0.0, length - free) / cache) for length in outputs.lengths]
 
 
 def weights_of(parts: Any) -> Mapping[str, float | int]:

@@ -91,6 +91,7 @@ def grade(
         lengths=lengths.tolist(),
         truncated=completions.truncated[real].tolist(),
         max_length=T,
+        overlong_cache_length=reward.overlong_cache_length,
     )
     rewards, parts = compose(outputs, weights_of(reward.parts), dict(reward.functions))
     return Graded(

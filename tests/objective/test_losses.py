@@ -122,6 +122,16 @@ def test_metrics_are_means_over_the_tokens_that_count():
     np.testing.assert_allclose(metrics["kl"], np.mean(kls), rtol=1e-5)
 
 
+def test_the_metrics_of_the_importance_correction():
+    weights = np.exp(np.float64(OLD) - BEHAVIOUR)[MASK]
+    assert 0 < (weights > 1.2).sum() < weights.size
+    _, metrics = loss_of(importance_sampling_cap=1.2)
+    name = "sampling/importance_sampling_ratio"
+    np.testing.assert_allclose(metrics[f"{name}/mean"], np.minimum(weights, 1.2).mean(), rtol=1e-5)
+    np.testing.assert_allclose(metrics[f"{name}/capped"], (weights > 1.2).mean(), rtol=1e-6)
+    assert not any(key.startswith(name) for key in loss_of()[1])
+
+
 # ---------------------------------------------------------------- gradients
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -65,6 +66,24 @@ def test_length_penalties():
     _, parts = compose(batch, {"overlong": 1.0, "truncated": -0.5}, {})
     assert parts["overlong"] == pytest.approx([0.0, 0.0, -0.5, -1.0])
     assert parts["truncated"] == [0.0, 0.0, 0.0, 1.0]
+
+
+def dapo(length, limit, cache):
+    """The three cases of the paper, written out."""
+    if length <= limit - cache:
+        return 0.0
+    return ((limit - cache) - length) / cache if length <= limit else -1.0
+
+
+@pytest.mark.parametrize("cache", [None, 4096, 1000, 20480])
+def test_the_overlong_part_is_dapos_and_its_cache_is_in_tokens(cache):
+    lengths = [0, 100, 16384, 16385, 18432, 19999, 20480, 30000]
+    batch = dataclasses.replace(outputs(["a"] * 8, lengths=lengths, max_length=20480), overlong_cache_length=cache)
+    rewards, parts = compose(batch, {"correctness": 1.0, "overlong": 2.0}, {})
+    expected = [dapo(length, 20480, cache or 4096) for length in lengths]
+    assert parts["overlong"] == pytest.approx(expected)
+    assert rewards == pytest.approx([1.0 + 2.0 * penalty for penalty in expected])
+    assert batch.correct == [True] * 8
 
 
 def test_functions_of_the_users_are_parts_and_their_none_adds_nothing():
