@@ -1,4 +1,5 @@
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from pods_jax.config import ObjectiveConfig, OptimizerConfig
 from pods_jax.learner import Batch, init_state, make_optimizer, make_update
 from pods_jax.learner.update import Micro
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
-from pods_jax.objective import policy_loss
+from pods_jax.objective import LEVELS, LOSSES, SURROGATES, policy_loss
 from pods_jax.parallel import make_mesh
 from pods_jax.rollout import generate, token_logprobs
 from pods_jax.rollout.buckets import pad_prompts
@@ -63,9 +64,14 @@ def batch(off_policy):
     )
 
 
+def options_of(off_policy, surrogate, level):
+    options = (OFF_POLICY if off_policy else PLAIN) | {"surrogate": surrogate, "importance_sampling_level": level}
+    return options | ({"epsilon_high": 1.1} if surrogate == "cispo" else {})
+
+
 @functools.cache
-def compiled_update(loss_type, micro_batch_size, off_policy, chunk_size):
-    objective = ObjectiveConfig(loss_type=loss_type, **(OFF_POLICY if off_policy else PLAIN))
+def compiled_update(loss_type, micro_batch_size, off_policy, chunk_size, surrogate="clip", level="token"):
+    objective = ObjectiveConfig(loss_type=loss_type, **options_of(off_policy, surrogate, level))
     sizes = {"micro_batch_size": micro_batch_size, "chunk_size": chunk_size, "max_completion_length": LIMIT}
     return make_update(MODEL, GRADIENTS, objective, temperature=TEMPERATURE, mesh=make_mesh(1, 1, 1), **sizes)
 
@@ -106,13 +112,12 @@ def row_logprobs():
     return row_program()(jnp.zeros((P * M, T)))[1]
 
 
-def expected_step(loss_type, off_policy):
+def expected_step(loss_type, off_policy, surrogate="clip", level="token"):
     """Loss and parameter gradient of the whole batch."""
     b = jax.tree.map(lambda x: x.reshape(P * M, *x.shape[2:]) if x.shape[:2] == (P, M) else x, batch(off_policy))
     mask = jnp.arange(T) < b.lengths[:, None]
-    options = OFF_POLICY | {"ref_logprobs": b.ref_logprobs} if off_policy else PLAIN
-    options = options | {"behaviour_logprobs": b.behaviour_logprobs}
-    options = options | {"loss_type": loss_type, "max_completion_length": LIMIT}
+    options = options_of(off_policy, surrogate, level) | {"loss_type": loss_type, "max_completion_length": LIMIT}
+    options |= {"ref_logprobs": b.ref_logprobs, "behaviour_logprobs": b.behaviour_logprobs}
     loss = jax.value_and_grad(lambda x: policy_loss(x, b.old_logprobs, b.advantages, mask, **options)[0])
     value, weights = loss(row_logprobs())
     return value, row_program()(weights)[0]
@@ -133,10 +138,30 @@ def test_loss_and_gradient_equal_those_of_the_whole_batch(loss_type, micro_batch
     loss, gradient = expected_step(loss_type, off_policy)
     assert len(np.unique(batch(off_policy).lengths)) > 3
     np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
-    for (path, g), e in zip(jax.tree.leaves_with_path(state.opt_state.trace), jax.tree.leaves(gradient), strict=True):
-        np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-6, err_msg=jax.tree_util.keystr(path))
+    assert_same_gradient(state, gradient)
     norm = np.sqrt(sum(np.square(np.float64(g)).sum() for g in jax.tree.leaves(gradient)))
     np.testing.assert_allclose(metrics["grad_norm"], norm, rtol=1e-5)
+
+
+def assert_same_gradient(state, gradient):
+    for (path, g), e in zip(jax.tree.leaves_with_path(state.opt_state.trace), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(g, e, rtol=1e-5, atol=1e-6, err_msg=jax.tree_util.keystr(path))
+
+
+CHOICES = itertools.product(*(enumerate(sorted(family)) for family in (LOSSES, SURROGATES, LEVELS)))
+COMBINATIONS = [
+    pytest.param(*names, marks=[pytest.mark.slow] * (sum(numbers) % 4 > 0))  # every name is among the fast ones
+    for numbers, names in (zip(*choice, strict=True) for choice in CHOICES)
+]
+
+
+@pytest.mark.parametrize(("loss_type", "surrogate", "level"), COMBINATIONS)
+def test_micro_batches_change_no_loss_and_no_gradient(loss_type, surrogate, level):
+    """Halves of groups, off-policy, with a KL and the importance correction."""
+    state, metrics, _ = compiled_update(loss_type, 2, True, None, surrogate, level)(start(), batch(True))
+    loss, gradient = expected_step(loss_type, True, surrogate, level)
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
+    assert_same_gradient(state, gradient)
 
 
 @pytest.mark.parametrize("case", CASES)

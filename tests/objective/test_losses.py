@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.objective import LEVELS, LOSSES, SURROGATES, group_advantages, policy_loss
@@ -261,6 +263,30 @@ def test_right_padding_does_not_matter(loss_type):
     options = {"loss_type": loss_type, "beta": 0.1, "importance_sampling_cap": 1.1}
     loss, _ = loss_of(wide[0], wide[1], wide[2], ref=wide[3], behaviour_logprobs=jnp.asarray(wide[4]), **options)
     np.testing.assert_allclose(loss, loss_of(**options)[0], rtol=1e-6)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.permutations(range(R)),
+    st.sampled_from(sorted(LOSSES)),
+    st.sampled_from(sorted(SURROGATES)),
+    st.sampled_from(sorted(LEVELS)),
+)
+def test_the_order_of_the_rollouts_does_not_matter(order, loss_type, surrogate, level):
+    """The loss stays, the gradient moves with its rollouts; groups are no more to a loss than their advantages."""
+    options = {"loss_type": loss_type, "surrogate": surrogate, "importance_sampling_level": level}
+    options |= {"epsilon_high": 1.2, "beta": 0.1, "importance_sampling_cap": 1.1}
+    order = np.array(order)
+    moved = {"old": OLD[order], "mask": MASK[order], "advantages": ADVANTAGES[order], "ref": REF[order]}
+    moved |= {"behaviour_logprobs": jnp.asarray(BEHAVIOUR[order])}
+    loss, metrics = loss_of(LOGPROBS[order], **moved, **options)
+    expected, expected_metrics = loss_of(**options)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    for name, value in expected_metrics.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(
+        gradient(LOGPROBS[order], **moved, **options), gradient(**options)[order], rtol=1e-5, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("loss_type", sorted(LOSSES))
