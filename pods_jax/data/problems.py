@@ -4,6 +4,7 @@ A data set is a `Source`: where it is on the hub, and how a row becomes an examp
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pods_jax.errors import UserError
 from pods_jax.registry import nearest
 
 NUM_TEST = 200
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Source:
       task: the verifier of the golds.
       system: the system message.
       ids: fields of which the first that is present names the row; no two rows of a split share a name.
+      known_defects: kinds of bad rows that the published data has; by default they are left out, with a warning.
       shuffled: whether the rows are in order of topic, so that a test split is drawn instead of taken from the end.
     """
 
@@ -42,6 +45,7 @@ class Source:
     train: str | None = "train"
     test: str | None = "test"
     ids: Sequence[str] = ("unique_id", "id", "idx")
+    known_defects: tuple[type[BadRow], ...] = ()
     shuffled: bool = False
 
 
@@ -52,10 +56,11 @@ class Options:
     Attributes:
       num_test: how many test problems. By default all of a test split, and 200 of data without one.
       on_bad: "error", or "skip": leave out and count rows that are malformed, incomplete, repeated, or without a gold.
+        By default only known defects of the published data are left out and counted, each with a warning.
     """
 
     num_test: int | None = None
-    on_bad: str = "error"
+    on_bad: str | None = None
 
 
 def register_source(source: Source) -> Callable[[str | None, Mapping, int], Dataset]:
@@ -86,7 +91,7 @@ def parse_options(name: str, options: Mapping) -> Options:
     parsed = Options(**options)
     if parsed.num_test is not None and parsed.num_test < 1:
         raise UserError(f"data set {name}: num_test is {parsed.num_test}, and must be at least 1")
-    if parsed.on_bad not in ("error", "skip"):
+    if parsed.on_bad not in (None, "error", "skip"):
         raise UserError(f"data set {name}: on_bad is '{parsed.on_bad}', and must be 'error' or 'skip'")
     return parsed
 
@@ -152,17 +157,21 @@ class _Loader:
             try:
                 example = self.example(row, seen)
             except BadRow as error:
-                if self.options.on_bad == "error":
-                    raise UserError(
-                        f"{row.where}: {error} (data.options.on_bad='skip' leaves such rows out)"
-                    ) from error
-                self.skipped += 1
+                self.leave_out(row, error)
                 continue
             if example is not None:
                 examples.append(dataclasses.replace(example, where=row.where))
         if not examples:
             raise UserError(f"{place}: the file is empty" if not self.skipped else f"{place}: no row is usable")
         return tuple(examples)
+
+    def leave_out(self, row: Row, error: BadRow) -> None:
+        """Counts the row, if it may be left out."""
+        if self.options.on_bad is None and isinstance(error, self.source.known_defects):
+            _log.warning("%s: %s: left out, a known defect of data set %s", row.where, error, self.source.name)
+        elif self.options.on_bad != "skip":
+            raise UserError(f"{row.where}: {error} (data.options.on_bad='skip' leaves such rows out)") from error
+        self.skipped += 1
 
     def example(self, row: Row, seen: dict[str, str]) -> Example | None:
         fields = row.fields()

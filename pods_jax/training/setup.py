@@ -99,7 +99,7 @@ def _checked(examples: Sequence[Example], task: str, on_bad: str) -> tuple[list[
         try:
             check_gold(example.gold, task)
         except UserError as error:
-            if on_bad == "error":
+            if on_bad != "skip":
                 raise UserError(f"{example.where or 'generated example'}: {error}") from error
         else:
             usable.append(example)

@@ -108,6 +108,19 @@ def test_bad_rows_are_named_or_skipped_and_counted(tmp_path, line, message):
     assert [e.where for e in data.test] == [f"{path}:1", f"{path}:3"]
 
 
+def test_a_known_defect_is_left_out_with_a_warning_unless_refused(tmp_path, caplog):
+    rows = [{"problem": "p", "solution": rf"So \boxed{{{gold}}}."} for gold in ("1", "", "2", "3")]
+    path = write(tmp_path / "train.jsonl", rows)
+    data = DATASETS["math"](path, {"num_test": 1}, 0)
+    assert ([e.gold for e in data.train + data.test], data.skipped) == (["1", "2", "3"], 1)
+    assert f"{path}:2: the solution has no answer in \\boxed{{}}: left out" in caplog.text
+    with pytest.raises(UserError, match=r"train\.jsonl:2: the solution has no answer"):
+        DATASETS["math"](path, {"num_test": 1, "on_bad": "error"}, 0)
+    write(tmp_path / "train.jsonl", [*rows, {"problem": "p", "solution": "no box"}])
+    with pytest.raises(UserError, match=r"train\.jsonl:5: the solution has no answer"):
+        DATASETS["math"](path, {"num_test": 1}, 0)
+
+
 def test_options_and_empty_data_are_named(tmp_path):
     path = write(tmp_path / "all.jsonl", [{"problem": "p"}])
     with pytest.raises(UserError, match="on_bad is 'ignore'"):

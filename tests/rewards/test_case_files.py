@@ -54,7 +54,7 @@ def test_every_case_is_judged_as_decided_and_in_time():
 
 @pytest.fixture(scope="module")
 def math_golds() -> list[str]:
-    data = DATASETS["math"](str(shared_file("data/math")), {"on_bad": "skip"}, 0)
+    data = DATASETS["math"](str(shared_file("data/math")), {}, 0)
     assert (len(data.train), len(data.test), data.skipped) == (7498, 5000, 2)  # two solutions have an empty box
     return [example.gold for example in data.train + data.test]
 
