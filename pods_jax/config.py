@@ -191,7 +191,11 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """When to stop, evaluate, save and log; max_minutes counts `wall_time_s`; 0 switches a cadence off."""
+    """When to stop, evaluate, save and log; max_minutes counts `wall_time_s`; 0 switches a cadence off.
+
+    keep_checkpoints: how many of the newest are kept. keep_best: the most accurate policy that was evaluated is saved
+    and kept too.
+    """
 
     num_steps: int = 100
     max_minutes: float | None = None
@@ -199,6 +203,7 @@ class TrainingConfig:
     checkpoint_every_steps: int = 0
     checkpoint_every_minutes: float = 10.0
     keep_checkpoints: int = 2
+    keep_best: bool = True
     log_samples_every_steps: int = 20
 
 

@@ -28,6 +28,7 @@ UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 def main() -> None:
     """Serves requests until stdin ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # clusters send it to all processes; the run still needs verdicts
     if resource.getrlimit(resource.RLIMIT_AS) == UNLIMITED and sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.RLIM_INFINITY))
     requests, replies = _take_over_stdio()

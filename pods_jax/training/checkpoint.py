@@ -1,41 +1,160 @@
-"""Checkpoints through Orbax: device state, and the host's state as JSON."""
+"""Checkpoints through Orbax: device state, and the host's state as JSON, each with a check that it comes back whole."""
 
+import contextlib
+import json
+import logging
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from jaxtyping import Array, Shaped, UInt32
 
+from pods_jax.errors import UserError
 from pods_jax.learner import TrainState
 
 
+class Restored(NamedTuple):
+    """A checkpoint's content; host: as it was given to `Checkpoints.save`."""
+
+    step: int
+    state: TrainState
+    host: dict[str, Any]
+
+
 class Checkpoints:
-    """Saves and restores (TrainState, host state) in `workdir/checkpoints`, newest `keep` kept."""
+    """`workdir/checkpoints`: the newest `keep`, and the best."""
 
     def __init__(self, workdir: Path, keep: int):
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True)
-        self._manager = ocp.CheckpointManager((workdir / "checkpoints").absolute(), options=options)
+        logging.getLogger("absl").addFilter(_not_from_orbax)
+        self.path, self._workdir, self._kept = (workdir / "checkpoints").absolute(), workdir, _NewestAndBest(keep)
+        options = ocp.CheckpointManagerOptions(preservation_policy=self._kept, create=True)
+        self._manager = ocp.CheckpointManager(self.path, options=options)
 
-    def save(self, step: int, state: TrainState, host: dict[str, Any]) -> None:
-        """Returns when the state has been copied; files are written in the background."""
-        args = ocp.args.Composite(state=ocp.args.StandardSave(state._asdict()), host=ocp.args.JsonSave(host))
-        self._manager.save(step, args=args)
+    def save(self, step: int, state: TrainState, host: dict[str, Any], best_step: int | None = None) -> None:
+        """Returns when the state has been copied; files are written in the background.
 
-    def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest checkpoint, laid out like `like`; None if there is none."""
-        step = self.latest_step()
-        if step is None:
-            return None
-        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like._asdict())
-        args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), host=ocp.args.JsonRestore())
-        restored = self._manager.restore(step, args=args)
-        return TrainState(**restored["state"]), restored["host"]
+        best_step: the checkpoint that is kept whatever its age.
+
+        Raises:
+          UserError: this or the last checkpoint cannot be written. Those before are untouched.
+        """
+        self._kept.best = best_step
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(state._asdict()),
+            host=ocp.args.JsonSave(host),
+            checks=ocp.args.JsonSave(_checks(state, host)),
+        )
+        with self._writing():
+            self._manager.save(step, args=args)
+
+    def restore(self, like: TrainState, warn: Callable[[str], None]) -> Restored | None:
+        """The newest checkpoint that is whole, laid out like `like`; None if none was ever written.
+
+        warn: gets a line for each damaged one that is skipped.
+
+        Raises:
+          UserError: there are checkpoints, but all are damaged.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            try:
+                return self._read(step, like)
+            except Exception as error:  # damaged files make their readers raise anything
+                warn(f"warning  the checkpoint at step {step} is damaged and skipped ({_in_a_line(error)})")
+        if steps:
+            raise UserError(f"{self.path}: every checkpoint is damaged; choose another --workdir to start anew")
+        return None
+
+    def set_aside_after(self, step: int) -> None:
+        """Moves later checkpoints, which `restore` found damaged, to `workdir/damaged_checkpoints`."""
+        for damaged in (s for s in self._manager.all_steps() if s > step):
+            aside = self._workdir / "damaged_checkpoints" / str(damaged)
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.parent.mkdir(exist_ok=True)
+            (self.path / str(damaged)).rename(aside)
+        self._manager.reload()
 
     def latest_step(self) -> int | None:
         """The newest checkpoint's step."""
         return self._manager.latest_step()
 
     def close(self) -> None:
-        """Waits for the last save."""
-        self._manager.wait_until_finished()
+        """Waits for the last save.
+
+        Raises:
+          UserError: it could not be written.
+        """
+        with self._writing():
+            self._manager.wait_until_finished()
         self._manager.close()
+
+    def _read(self, step: int, like: TrainState) -> Restored:
+        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like._asdict())
+        read_json = ocp.args.JsonRestore()
+        args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), host=read_json, checks=read_json)
+        restored = self._manager.restore(step, args=args)
+        state, host = TrainState(**restored["state"]), restored["host"]
+        if _checks(state, host) != restored["checks"]:
+            raise ValueError("its content has changed")
+        return Restored(step, state, host)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:  # TensorStore reports a full disk as a ValueError
+            raise UserError(f"{self.path}: a checkpoint cannot be written ({_in_a_line(error)})") from error
+
+
+class _NewestAndBest:
+    """An Orbax preservation policy."""
+
+    def __init__(self, keep: int):
+        self.keep, self.best = keep, None
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        return [step in (*steps[-self.keep :], self.best) for step in steps]
+
+
+def _checks(state: TrainState, host: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same after a checkpoint was read."""
+    fingerprints = [int(x) for x in jax.device_get(jax.tree.leaves(_fingerprints(state)))]
+    return {"state": fingerprints, "host": zlib.crc32(json.dumps(host, sort_keys=True).encode())}
+
+
+@jax.jit
+def _fingerprints(tree: Any) -> Any:
+    return jax.tree.map(fingerprint, tree)
+
+
+def fingerprint(x: Shaped[Array, "..."]) -> UInt32[Array, ""]:
+    """A sum over the elements' bits, each times an odd number of its own, modulo 2^32.
+
+    It differs if a single element does, and is the same on every mesh, as integer addition is associative.
+    """
+    bits = jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}").astype(jnp.uint32)
+    place, stride = jnp.zeros(x.shape, jnp.uint32), 1
+    for axis in reversed(range(x.ndim)):
+        place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(stride % 2**32)
+        stride *= x.shape[axis]
+    return (bits * (2 * place + 1)).sum(dtype=jnp.uint32)
+
+
+def _in_a_line(error: Exception) -> str:
+    """The operating system's words where the message holds them, else its beginning."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    words = re.search(r": ([^:]+) \[os_error_code=", str(error))  # TensorStore's form
+    return words[1] if words else (str(error).splitlines() or [type(error).__name__])[0][:120]
+
+
+def _not_from_orbax(record: logging.LogRecord) -> bool:
+    """Orbax logs the traceback of every error, in each of its threads, before it raises it."""
+    return "orbax" not in record.pathname

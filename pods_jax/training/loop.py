@@ -1,6 +1,8 @@
 """The training loop: steps, with evaluations, checkpoints and logs in between."""
 
+import itertools
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,72 +17,96 @@ from pods_jax.training.progress import Reporter
 from pods_jax.training.run import Run, make_run
 from pods_jax.training.setup import load_task
 from pods_jax.training.step import train_step
-from pods_jax.training.workdir import Workdir
+from pods_jax.training.stopping import StopRequest
+from pods_jax.training.workdir import Workdir, writing
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 TOTALS = ("rollouts/", "tokens/", "wall_time_s")
 
 
 def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, Any]:
-    """Trains to training.num_steps or max_minutes; goes on where the workdir's last checkpoint stands.
+    """Trains to training.num_steps or max_minutes; goes on where the workdir's last whole checkpoint stands.
 
-    Writes metrics.jsonl, eval.jsonl, samples.jsonl, checkpoints/, tensorboard/ and learning_curve.png. Returns a
-    summary (see `summarise`).
+    SIGTERM or Ctrl-C end it after the step at hand, with a checkpoint. Writes metrics.jsonl, eval.jsonl, samples.jsonl,
+    checkpoints/, tensorboard/ and learning_curve.png. Returns a summary (see `summarise`), with the signal's name as
+    `stopped_by` where one came.
 
     Raises:
-      UserError: bad data, model path, mesh or workdir; nothing is written then.
+      UserError: bad data, model path, mesh or workdir; nothing is written then. Or the disk is full: what was written
+        before is whole, and the same command goes on once there is room.
     """
     # ------------------------------------------------------------ set-up
     task = load_task(config)
     reporter.task(config, task)
-    with RewardPool(num_workers=config.reward.num_workers) as pool:
+    with StopRequest() as stop, RewardPool(num_workers=config.reward.num_workers) as pool:
         folder = Workdir(workdir, config)
         run = make_run(config, task, pool, reporter.warm_start)
         checkpoints = Checkpoints(folder.path, config.training.keep_checkpoints)
         start = _resume(run, folder, checkpoints, reporter)
         reporter.policy(run, start)
         board = SummaryWriter(str(folder.path / "tensorboard"), purge_step=start + 1)
-        if start == 0:
+        if not folder.read("eval.jsonl"):
             _evaluate(run, folder, board, 0, reporter)
 
         # -------------------------------------------------------- steps
         last_save = run.totals["wall_time_s"]
         step = start
-        for step in reporter.steps(range(start + 1, config.training.num_steps + 1), start):
+        for step in _until(stop, reporter.steps(range(start + 1, config.training.num_steps + 1), start)):
             metrics = _timed_step(run, folder, step)
             _log(folder, board, "metrics.jsonl", step, metrics)
             reporter.step(metrics)
+            improved = False
             if _due(step, config.training.eval_every_steps):
                 _evaluate(run, folder, board, step, reporter)
-            if _save_due(config, step, run.totals["wall_time_s"] - last_save):
-                checkpoints.save(step, run.state, run.host_state())
+                improved = _best_step(run, folder) == step
+            if improved or _save_due(config, step, run.totals["wall_time_s"] - last_save):
+                _save(run, folder, checkpoints, step)
                 last_save = run.totals["wall_time_s"]
             if _out_of_time(run):
                 reporter.message(f"stopping at step {step}: training.max_minutes is used up")
                 break
 
         # -------------------------------------------------------- wrap-up
-        if not any(r["step"] == step for r in folder.read("eval.jsonl")):
+        if not stop.signal and not any(r["step"] == step for r in folder.read("eval.jsonl")):
             _evaluate(run, folder, board, step, reporter)
         if checkpoints.latest_step() != step:
-            checkpoints.save(step, run.state, run.host_state())
+            _save(run, folder, checkpoints, step)
         checkpoints.close()
         board.close()
-    learning_curve(folder.path, folder.path / "learning_curve.png")
     summary = summarise(folder)
+    if stop.signal:
+        reporter.message(f"stopped  by {stop.signal} after step {step}, which is saved; the same command goes on")
+        return summary | {"stopped_by": stop.signal}
+    with writing(folder.path):
+        learning_curve(folder.path, folder.path / "learning_curve.png")
     reporter.summary(summary, folder)
     return summary
 
 
 def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Reporter) -> int:
-    """Restores the newest checkpoint and drops log lines after it; returns its step, 0 for a fresh start."""
-    restored = checkpoints.restore(run.state)
-    step = 0 if restored is None else int(checkpoints.latest_step())
+    """Restores the newest whole checkpoint and drops what came after it; returns its step, 0 for a fresh start."""
+    restored = checkpoints.restore(run.state, reporter.message)
     if restored is not None:
-        run.load(*restored)
+        checkpoints.set_aside_after(restored.step)
+        run.load(restored.state, restored.host)
     for name in LOGS:
-        folder.truncate(name, step if restored else -1)
-    return step
+        folder.truncate(name, restored.step if restored else -1)
+    return restored.step if restored else 0
+
+
+def _until(stop: StopRequest, steps: Iterable[int]) -> Iterator[int]:
+    """The steps up to the request."""
+    return itertools.takewhile(lambda _: stop.signal is None, steps)
+
+
+def _save(run: Run, folder: Workdir, checkpoints: Checkpoints, step: int) -> None:
+    checkpoints.save(step, run.state, run.host_state(), _best_step(run, folder))
+
+
+def _best_step(run: Run, folder: Workdir) -> int | None:
+    """Where the most accurate policy was evaluated, the first of equals; None if none is kept, or none was trained."""
+    evals = [e for e in folder.read("eval.jsonl") if e["step"]] if run.config.training.keep_best else []
+    return max(evals, key=lambda e: e.get("accuracy", e["greedy_accuracy"]))["step"] if evals else None
 
 
 def _timed_step(run: Run, folder: Workdir, step: int) -> dict[str, float]:

@@ -32,10 +32,10 @@ def restored_run(
     with RewardPool(num_workers=config.reward.num_workers) as pool:
         run = make_run(config, task, pool, reporter.warm_start)
         checkpoints = Checkpoints(path, config.training.keep_checkpoints)
-        restored = checkpoints.restore(run.state)
+        restored = checkpoints.restore(run.state, reporter.message)
+        checkpoints.close()
         if restored is None:
             raise UserError(f"workdir {path} holds no checkpoint")
-        reporter.message(f"policy   checkpoint at step {checkpoints.latest_step()}")
-        checkpoints.close()
-        run.load(*restored)
+        reporter.message(f"policy   checkpoint at step {restored.step}")
+        run.load(restored.state, restored.host)
         yield run

@@ -1,15 +1,22 @@
 """A run's folder: its config, its lock, and its append-only JSON-lines files."""
 
+import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pods_jax.analysis.runs import read_jsonl
 from pods_jax.config import Config, to_dict
 from pods_jax.errors import UserError
+
+FREE = (
+    "mesh.", "model.remat", "optimizer.micro_batch_size_per_device", "optimizer.logprob_chunk_size",
+    "reward.num_workers", "training.max_minutes", "training.checkpoint_every_", "training.keep_",
+)  # fmt: skip
+"""Keys, or how they begin, that may change when a run goes on: they say where and how it is computed, not what."""
 
 
 class Workdir:
@@ -23,20 +30,19 @@ class Workdir:
         """
         self.path = Path(path)
         refuse_other_config(self.path, config)
-        try:
+        with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held for the life of the run
-        except OSError as e:
-            raise UserError(f"workdir {self.path} cannot be written: {e.strerror}") from e
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
             raise UserError(f"workdir {self.path} is in use by another run") from e
-        write_atomic(self.path / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
+        with writing(self.path):
+            write_atomic(self.path / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Adds one line to a JSON-lines file, flushed to the system before it returns."""
-        with open(self.path / name, "a", encoding="utf-8") as f:
+        with writing(self.path), open(self.path / name, "a", encoding="utf-8") as f:
             f.write(json.dumps(record) + "\n")
 
     def read(self, name: str) -> list[dict[str, Any]]:
@@ -46,16 +52,18 @@ class Workdir:
     def truncate(self, name: str, last_step: int) -> None:
         """Drops lines of steps after `last_step`, which a resumed run writes again."""
         kept = [r for r in self.read(name) if r["step"] <= last_step]
-        write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in kept))
+        with writing(self.path):
+            write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in kept))
 
 
 def refuse_other_config(path: Path, config: Config, except_section: str | None = None) -> None:
-    """Raises a UserError if the workdir was made by a config that differs (outside one section, if given)."""
+    """Raises a UserError if the workdir was made by a config that differs in more than `FREE` keys and one section."""
     file = path / "config.json"
     if not file.is_file():
         return
     theirs, ours = _flat(json.loads(file.read_text())), _flat(to_dict(config))
-    keys = [k for k in sorted(theirs.keys() | ours.keys()) if k.partition(".")[0] != except_section]
+    free = (*FREE, f"{except_section}.")
+    keys = [k for k in sorted(theirs.keys() | ours.keys()) if not k.startswith(free)]
     different = [k for k in keys if theirs.get(k) != ours.get(k)]
     if different:
         changes = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in different[:3])
@@ -67,6 +75,15 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for k, v in values.items():
         flat |= _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v}
     return flat
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns the system's refusal to write below `path` (permissions, a full disk) into a UserError."""
+    try:
+        yield
+    except OSError as e:
+        raise UserError(f"workdir {path} cannot be written: {e.strerror}") from e
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -86,6 +86,43 @@ def test_a_killed_run_goes_on_to_the_same_end(tiny, tmp_path, change):
         assert untimed(tmp_path / "killed" / name) == untimed(tmp_path / "whole" / name)
 
 
+def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(tiny, tmp_path, capsys):
+    config = built(tiny)
+    train(config, tmp_path / "run", Reporter())
+    logs = {name: untimed(tmp_path / "run" / name) for name in ("metrics.jsonl", "eval.jsonl", "samples.jsonl")}
+    for file in (tmp_path / "run" / "checkpoints" / "6").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    train(config, tmp_path / "run", Reporter())
+    assert "the checkpoint at step 6 is damaged" in capsys.readouterr().out
+    assert {name: untimed(tmp_path / "run" / name) for name in logs} == logs
+    assert (tmp_path / "run" / "checkpoints" / "6").is_dir()
+
+
+def test_the_best_policy_is_saved_and_kept(tiny, tmp_path):
+    tiny.training.checkpoint_every_steps, tiny.training.eval_every_steps, tiny.training.num_steps = 0, 1, 8
+    tiny.training.keep_checkpoints = 1
+    train(built(tiny), tmp_path / "run", Reporter())
+    evals = [e for e in read_jsonl(tmp_path / "run" / "eval.jsonl") if e["step"]]
+    best = max(evals, key=lambda e: e["accuracy"])["step"]
+    assert {int(p.name) for p in (tmp_path / "run" / "checkpoints").iterdir()} == {best, 8}
+
+
+def test_a_full_disk_is_one_line(tiny, tmp_path):
+    folder = Workdir(tmp_path / "run", built(tiny))
+    (folder.path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"run cannot be written: No space left on device"):
+        folder.append("metrics.jsonl", {"step": 1})
+
+
+def test_how_a_run_is_computed_may_change_when_it_goes_on(tiny, tmp_path):
+    tiny.training.num_steps = 2
+    train(built(tiny), tmp_path / "run", Reporter())
+    tiny.optimizer.micro_batch_size_per_device, tiny.mesh.data, tiny.training.keep_checkpoints = 8, 1, 3
+    train(built(tiny), tmp_path / "run", Reporter())
+    assert read_run(tmp_path / "run").config["training"]["keep_checkpoints"] == 3
+
+
 def test_a_finished_run_is_left_as_it_is(tiny, tmp_path):
     first = train(built(tiny), tmp_path / "run", Reporter())
     lines = (tmp_path / "run" / "metrics.jsonl").read_text()
