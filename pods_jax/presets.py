@@ -12,7 +12,7 @@ _ALL = {"selection.rule": "all"}  # m = n, which the config sets
 _DAPO = {"objective.loss_type": "dapo", "objective.epsilon_high": 0.28}
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Shao et al. 2024 (arXiv 2402.03300), eq. 3, without its KL; n = m = 16 as in the PODS paper's baseline
+    # Shao et al. 2024 (arXiv 2402.03300), without its KL; n = m = 16 as in the PODS paper's baseline
     "grpo": _ALL | {"rollout.num_generations": 16, "selection.num_kept": 16},
     # The PODS paper's baseline that trains on all it generates, by gradient accumulation
     "grpo_ga": _ALL | {"rollout.num_generations": 64, "selection.num_kept": 64},
@@ -25,18 +25,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "selection.num_kept": 16,
         "objective.surrogate": "reinforce",
     },
-    # Yu et al. 2025 (arXiv 2503.14476), eq. 8, with truncated completions masked; dynamic sampling is an allocator's
+    # Yu et al. 2025 (arXiv 2503.14476), with truncated completions masked; dynamic sampling is an allocator's
     "dapo": _ALL | _DAPO | {"objective.mask_truncated_completions": True},
     # Liu et al. 2025 (arXiv 2503.20783)
     "dr_grpo": _ALL | {"objective.loss_type": "dr_grpo", "objective.scale_rewards": "none"},
-    # Zheng et al. 2025 (arXiv 2507.18071), eqs. 5 and 7, section 5.1
+    # Zheng et al. 2025 (arXiv 2507.18071), clipped as in section 5.1
     "gspo": _ALL
     | {
         "objective.importance_sampling_level": "sequence",
         "objective.epsilon": 3e-4,
         "objective.epsilon_high": 4e-4,
     },
-    # MiniMax-M1 2025 (arXiv 2506.13585), eqs. 4 and 5, with the bound of ScaleRL
+    # MiniMax-M1 2025 (arXiv 2506.13585), with the bound of ScaleRL
     "cispo": _ALL | {"objective.surrogate": "cispo", "objective.loss_type": "dapo", "objective.epsilon_high": 5.0},
     # Ahmadian et al. 2024 (arXiv 2402.14740): of the sequence's likelihood, so tokens are summed, not averaged
     "rloo": _ALL

@@ -7,7 +7,7 @@ from pods_jax.objective.advantages import ADVANTAGES, centred_rewards, varies
 
 @ADVANTAGES.register("rloo")
 def rloo(rewards, mask, lengths, *, scale_rewards, ddof, epsilon):
-    """r_i minus the mean of the group's others = g/(g - 1) (r_i - mean) (RLOO; Ahmadian et al. 2024, section 2.2).
+    """r_i minus the mean of the group's others = g/(g - 1) (r_i - mean) (RLOO; Ahmadian et al. 2024, arXiv 2402.14740).
 
     Not divided by any deviation (TRL's RLOO has `normalize_advantages` for that).
     """

@@ -23,14 +23,14 @@ LEVELS: Registry = Registry("importance_sampling_level")
 
 @LOSSES.register("grpo")
 def grpo_weights(lengths, mask, max_completion_length):
-    """Mean over each sequence's tokens, then over sequences that have any (Shao et al. 2024, eq. 3)."""
+    """Mean over each sequence's tokens, then over sequences that have any (Shao et al. 2024, arXiv 2402.03300)."""
     return mask / jnp.maximum(lengths, 1)[:, None] / jnp.maximum((lengths > 0).sum(), 1)
 
 
 @LOSSES.register("bnpo")
 @LOSSES.register("dapo")
 def token_mean_weights(lengths, mask, max_completion_length):
-    """Mean over all tokens of the batch (DAPO, Yu et al. 2025, eq. 8).
+    """Mean over all tokens of the batch (DAPO; Yu et al. 2025, arXiv 2503.14476).
 
     TRL's `bnpo` is the same mean taken over each micro-batch; with exact accumulation the two names coincide here.
     """
@@ -39,7 +39,10 @@ def token_mean_weights(lengths, mask, max_completion_length):
 
 @LOSSES.register("dr_grpo")
 def dr_grpo_weights(lengths, mask, max_completion_length):
-    """Sum over tokens divided by a constant, max_completion_length, then mean over sequences (Liu et al. 2025)."""
+    """Sum over tokens divided by a constant, max_completion_length, then mean over sequences.
+
+    Dr. GRPO; Liu et al. 2025, arXiv 2503.20783.
+    """
     if max_completion_length is None:
         raise ValueError("loss_type 'dr_grpo' divides by max_completion_length: pass it")
     return mask / max_completion_length / jnp.maximum((lengths > 0).sum(), 1)
@@ -141,14 +144,14 @@ def token_level(log_ratio, mask):
 
 @LEVELS.register("sequence")
 def sequence_level(log_ratio, mask):
-    """The mean over the sequence's tokens: its length-normalised ratio (GSPO; Zheng et al. 2025, eq. 7)."""
+    """The mean over the sequence's tokens: its length-normalised ratio (GSPO; Zheng et al. 2025, arXiv 2507.18071)."""
     mean = log_ratio.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
     return jnp.broadcast_to(mean, mask.shape)
 
 
 @LEVELS.register("sequence_token")
 def sequence_token_level(log_ratio, mask):
-    """The sequence's in value, each token's own in gradient (GSPO-token; Zheng et al. 2025, eq. 14)."""
+    """The sequence's in value, each token's own in gradient (GSPO-token; Zheng et al. 2025, arXiv 2507.18071)."""
     sg = jax.lax.stop_gradient
     return sg(sequence_level(log_ratio, mask)) + (log_ratio - sg(log_ratio))
 

@@ -15,7 +15,7 @@ SURROGATES: Registry = Registry("surrogate")
 
 @SURROGATES.register("clip")
 def clip(ratio, logprobs, advantages, *, epsilon, epsilon_high, delta):
-    """-min(ρA, clip(ρ, 1 - epsilon, 1 + epsilon_high) A) (PPO; Schulman et al. 2017, eq. 7; DAPO's clip-higher).
+    """-min(ρA, clip(ρ, 1 - epsilon, 1 + epsilon_high) A) (PPO; Schulman et al. 2017; DAPO's clip-higher).
 
     delta bounds ρ in the unclipped branch, which matters for A < 0 (the c of dual clip, Ye et al. 2020; TRL's name).
     """
@@ -27,7 +27,7 @@ def clip(ratio, logprobs, advantages, *, epsilon, epsilon_high, delta):
 
 @SURROGATES.register("cispo")
 def cispo(ratio, logprobs, advantages, *, epsilon, epsilon_high, delta):
-    """-sg(min(ρ, epsilon_high)) A log π, where every token has a gradient (CISPO; MiniMax-M1 2025, eqs. 4 and 5).
+    """-sg(min(ρ, epsilon_high)) A log π, where every token has a gradient (CISPO; MiniMax-M1 2025, arXiv 2506.13585).
 
     As in TRL, epsilon_high is the largest ratio itself (5.0 in ScaleRL), and nothing bounds ρ below; verl's `cispo`
     clips to [1 - clip_ratio_low, 1 + clip_ratio_high], so its clip_ratio_high is our epsilon_high - 1.

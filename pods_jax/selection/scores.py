@@ -8,7 +8,7 @@ from pods_jax.selection.rules import RULES
 
 @RULES.register("max_abs_advantage")
 def max_abs_advantage(rewards, num_kept, key, valid):
-    """The m largest |r - mean| of the whole group (CPPO; Lin et al. 2025, arXiv 2503.22342, section 4).
+    """The m largest |r - mean| of the whole group (CPPO; Lin et al. 2025, arXiv 2503.22342).
 
     The paper keeps the whole group's advantages: `objective.statistics = 'group'`.
     """
@@ -18,7 +18,7 @@ def max_abs_advantage(rewards, num_kept, key, valid):
 
 @RULES.register("shortest")
 def shortest(rewards, num_kept, key, valid, lengths):
-    """The m shortest completions, right or wrong (GFPO; Shrivastava et al. 2025, arXiv 2508.09726, Algorithm 1)."""
+    """The m shortest completions, right or wrong (GFPO; Shrivastava et al. 2025, arXiv 2508.09726)."""
     return descending(-lengths.astype(rewards.dtype), key, valid)[:num_kept]
 
 

@@ -48,7 +48,7 @@ def kl(log_ratio, estimator):
 
 
 def sequence_ratio(r):
-    """GSPO (Zheng et al. 2025, eq. 7): the geometric mean of the sequence's token ratios."""
+    """GSPO (Zheng et al. 2025): the geometric mean of the sequence's token ratios."""
     return math.exp(sum(float(LOGPROBS[r, t]) - float(OLD[r, t]) for t in range(LENGTHS[r])) / LENGTHS[r])
 
 
@@ -192,7 +192,7 @@ def test_cispo_weighs_every_tokens_score():
 
 @pytest.mark.parametrize("clip", [10.0, 0.03])
 def test_both_forms_of_gspo_have_the_same_gradient(clip):
-    """As long as a sequence has one advantage (Zheng et al. 2025, section 4.3), clipped or not."""
+    """As long as a sequence has one advantage (Zheng et al. 2025), clipped or not."""
     options = {"epsilon": clip, "loss_type": "grpo"}
     token, sequence = (gradient(importance_sampling_level=level, **options) for level in ("sequence_token", "sequence"))
     np.testing.assert_allclose(token, sequence, rtol=1e-5)
