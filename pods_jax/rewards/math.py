@@ -46,7 +46,8 @@ def judge(output: str, gold: str) -> Verdict:
     Raises:
       UserError: if the gold is empty.
     """
-    return quick(output, checked(gold)) or compare(final_answer(output), gold)
+    expected, answer = checked(gold).strip(), final_answer(output)
+    return no_answer() if answer is None else quick_comparison(answer, expected) or compare(answer, gold)
 
 
 def checked(gold: str) -> str:

@@ -9,7 +9,6 @@ or ["user error", message] or ["exception", where it was raised]. JSON is writte
 always the end of a message.
 """
 
-import dataclasses
 import importlib
 import json
 import os
@@ -68,7 +67,7 @@ def _judge(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         verdict = find_verifier(request["judge"]).judge(request["output"], request["gold"])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return "verdict", dataclasses.asdict(verdict)
+    return "verdict", vars(verdict)
 
 
 if __name__ == "__main__":
