@@ -7,14 +7,11 @@
 """
 
 import argparse
-import json
-import math
 from pathlib import Path
-from typing import Any
 
 from pods_jax.analysis import comparison, paper
 from pods_jax.analysis.curves import AXES
-from pods_jax.cli import main_with_errors
+from pods_jax.cli import main_with_errors, print_json
 
 
 def main() -> None:
@@ -27,7 +24,7 @@ def main() -> None:
         _print_groups(numbers["groups"])
     print(f"figures in {args.out}: {', '.join(Path(f).name for f in numbers['figures'])}")
     if args.json:
-        print(json.dumps(_finite(numbers)))
+        print_json(numbers)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,15 +58,6 @@ def _print_groups(groups: dict) -> None:
         for baseline, s in g["speed_up_over"].items():
             times = f"{s['ratio']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]" if s["ratio"] else "never"
             print(f"    to {s['threshold']:.4f}, 99 % of the best of {baseline}: {times}")
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for what JSON cannot say: never reached (inf), no interval (NaN)."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 if __name__ == "__main__":

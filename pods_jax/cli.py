@@ -1,9 +1,12 @@
 """What the command lines share: --config with overrides, --workdir, --json, and one-line errors with exit code 2."""
 
 import argparse
+import json
+import math
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from pods_jax.config import Config
 from pods_jax.config_file import load_config
@@ -31,6 +34,19 @@ def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespac
     if strangers:
         raise UserError(f"unknown argument {strangers[0]} (overrides are written --config.SECTION.KEY=VALUE)")
     return args, load_config(args.config, [a.removeprefix("--config.") for a in rest])
+
+
+def print_json(value: Any) -> None:
+    """One line on stdout; null for the numbers that JSON does not have (infinite, NaN)."""
+    print(json.dumps(_finite(value)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def main_with_errors(main: Callable[[], None]) -> None:

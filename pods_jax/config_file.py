@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from ml_collections import ConfigDict
 
@@ -37,14 +38,20 @@ def _call_get_config(path: Path, argument: str) -> ConfigDict:
     if not path.is_file():
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
         raise UserError(f"no config file {path}" + (f" (did you mean {path.parent / near[0]}?)" if near else ""))
-    module_spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
+    module = load_module(path)
     if not hasattr(module, "get_config"):
         raise UserError(f"{path} has no get_config()")
     if argument and not inspect.signature(module.get_config).parameters:
         raise UserError(f"{path} takes no argument, got ':{argument}'")
     return module.get_config(argument) if argument else module.get_config()
+
+
+def load_module(path: Path) -> ModuleType:
+    """The module of a config file, which need not be on the search path."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _apply(values: ConfigDict, override: str) -> None:

@@ -1,6 +1,7 @@
 """The training loop: steps, with evaluations, checkpoints and logs in between."""
 
 import itertools
+import json
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from pods_jax.training.run import Run, make_run
 from pods_jax.training.setup import load_task
 from pods_jax.training.step import train_step
 from pods_jax.training.stopping import StopRequest
-from pods_jax.training.workdir import Workdir, writing
+from pods_jax.training.workdir import Workdir, write_atomic, writing
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 TOTALS = ("rollouts/", "tokens/", "wall_time_s")
@@ -28,8 +29,8 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
     """Trains to training.num_steps or max_minutes; goes on where the workdir's last whole checkpoint stands.
 
     SIGTERM or Ctrl-C end it after the step at hand, with a checkpoint. Writes metrics.jsonl, eval.jsonl, samples.jsonl,
-    checkpoints/, tensorboard/ and learning_curve.png. Returns a summary (see `summarise`), with the signal's name as
-    `stopped_by` where one came.
+    checkpoints/, tensorboard/, learning_curve.png and, when all is done, summary.json. Returns the summary too (see
+    `summarise`), with the signal's name as `stopped_by` where one came.
 
     Raises:
       UserError: bad data, model path, mesh or workdir; nothing is written then. Or the disk is full: what was written
@@ -79,6 +80,7 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
         return summary | {"stopped_by": stop.signal}
     with writing(folder.path):
         learning_curve(folder.path, folder.path / "learning_curve.png")
+        write_atomic(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")  # last: it says all is done
     reporter.summary(summary, folder)
     return summary
 

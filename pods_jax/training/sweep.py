@@ -1,0 +1,228 @@
+"""Many runs: configs x overrides x seeds, each a process with a workdir of its own.
+
+What is finished is skipped, what was stopped goes on, and a run that fails stops no other.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pods_jax.analysis.curves import half_width
+from pods_jax.config_file import load_config
+from pods_jax.errors import UserError
+from pods_jax.training.workdir import refuse_other_config
+
+LOG = "log.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepRun:
+    """One run.
+
+    Attributes:
+      spec: "path/to/config.py[:argument]"; overrides: "section.key=value", the seed's apart.
+      workdir: ROOT/CONFIG-ARGUMENT[,key=value...]/seed=N.
+    """
+
+    spec: str
+    overrides: tuple[str, ...]
+    seed: int
+    workdir: Path
+
+    @property
+    def group(self) -> str:
+        """What its seeds share."""
+        return self.workdir.parent.name
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}/{self.workdir.name}"
+
+    @property
+    def all_overrides(self) -> tuple[str, ...]:
+        return (*self.overrides, f"seed={self.seed}")
+
+    def summary(self) -> dict[str, Any] | None:
+        """What the run wrote when it was done; None before."""
+        file = self.workdir / "summary.json"
+        return json.loads(file.read_text()) if file.is_file() else None
+
+    def state(self) -> str:
+        """ "finished", "started" or "new"."""
+        if self.summary() is not None:
+            return "finished"
+        return "started" if (self.workdir / "config.json").is_file() else "new"
+
+
+# ---------------------------------------------------------------- the grid
+
+
+def expand(
+    specs: Sequence[str], settings: Mapping[str, Sequence[str]], seeds: Sequence[int], root: Path
+) -> list[SweepRun]:
+    """All runs, seed by seed, so that a sweep that is cut short has as many seeds of each config.
+
+    Args:
+      specs: configs. settings: by config key, the values it takes, as texts; all combinations are run.
+
+    Raises:
+      UserError: two runs would share a workdir.
+    """
+    grids = [[f"{key}={value}" for value in values] for key, values in settings.items()]
+    runs = [
+        SweepRun(spec, overrides, seed, root / _group_name(spec, overrides) / f"seed={seed}")
+        for seed in seeds
+        for spec in specs
+        for overrides in itertools.product(*grids)
+    ]
+    name, count = Counter(run.name for run in runs).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"{count} runs would have the workdir {name}: give each config once, under its own name")
+    return runs
+
+
+def _group_name(spec: str, overrides: Sequence[str]) -> str:
+    path, _, argument = spec.partition(":")
+    parts = [f"{Path(path).stem}-{argument}" if argument else Path(path).stem, *overrides]
+    return re.sub(r"[^\w.,=+-]+", "_", ",".join(parts))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """ "0-3,7" is 0, 1, 2, 3, 7. UserError for anything else."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise UserError(f"--seeds {text}: '{part}' is neither a number nor a range such as 0-9")
+        first = int(match[1])
+        seeds += range(first, int(match[2] or first) + 1)
+    if len(seeds) != len(set(seeds)) or not seeds:
+        raise UserError(f"--seeds {text} names a seed twice, or none")
+    return seeds
+
+
+def parse_setting(text: str) -> tuple[str, list[str]]:
+    """ "section.key=a,b" is the key and its values; commas in brackets or quotes separate nothing."""
+    key, equals, values = text.partition("=")
+    if not equals or not key or not values:
+        raise UserError(f"--set {text}: write section.key=value[,value...]")
+    return key, [v.strip() for v in re.findall(r"(?:\[[^]]*\]|\([^)]*\)|\{[^}]*\}|'[^']*'|[^,])+", values)]
+
+
+def check(runs: Sequence[SweepRun]) -> None:
+    """That every config is valid, and that the workdirs that exist were made by it.
+
+    Raises:
+      UserError: for the first run that is not so.
+    """
+    for run in runs:
+        refuse_other_config(run.workdir, load_config(run.spec, run.all_overrides))
+
+
+# ---------------------------------------------------------------- running
+
+
+class Sweep:
+    """Processes that work runs off, `workers` at a time, each on `cores_per_run` cores of its own if that is given."""
+
+    def __init__(self, script: Path, workers: int = 1, cores_per_run: int | None = None):
+        """script: a command line that takes --config, --workdir and --config.KEY=VALUE, as experiments/train.py.
+
+        Raises:
+          UserError: there are fewer cores.
+        """
+        cores = sorted(os.sched_getaffinity(0))
+        if workers < 1 or (cores_per_run or 1) < 1 or workers * (cores_per_run or 0) > len(cores):
+            raise UserError(f"{workers} worker(s) on {cores_per_run or 1} core(s) each: there are {len(cores)} cores")
+        self._script, self._workers = script, workers
+        self._slots: queue.SimpleQueue[set[int]] = queue.SimpleQueue()
+        for worker in range(workers):
+            size = cores_per_run or 0
+            self._slots.put(set(cores[worker * size : (worker + 1) * size]) or set(cores))
+        self._live: set[subprocess.Popen] = set()
+        self._lock, self._stopped = threading.Lock(), False
+
+    def run(self, runs: Sequence[SweepRun]) -> Iterator[tuple[SweepRun, str | None]]:
+        """Yields each run when it is over, with what went wrong or None. Stopping early ends what still runs."""
+        threads = ThreadPoolExecutor(self._workers, thread_name_prefix="sweep")
+        try:
+            futures = {threads.submit(self._one, run): run for run in runs}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            self._stop()
+            threads.shutdown(cancel_futures=True)
+
+    def _one(self, run: SweepRun) -> str | None:
+        """Runs one to its end; returns what went wrong, or None."""
+        run.workdir.mkdir(parents=True, exist_ok=True)
+        log = run.workdir / LOG
+        overrides = [f"--config.{o}" for o in run.all_overrides]
+        command = [sys.executable, str(self._script), "--config", run.spec, "--workdir", str(run.workdir), *overrides]
+        slot = self._slots.get()
+        with open(log, "a") as output:
+            code = self._process(command, output, slot)
+        self._slots.put(slot)
+        if code == 0 and run.summary() is not None:
+            return None
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        return f"exit code {code}: {lines[-1] if lines else 'no output'} ({log})"
+
+    def _process(self, command: Sequence[str], output: Any, cores: set[int]) -> int:
+        with self._lock:
+            if self._stopped:
+                return -1
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            self._live.add(process)
+        os.sched_setaffinity(process.pid, cores)  # before it starts threads, which inherit it
+        code = process.wait()
+        self._live.discard(process)
+        return code
+
+    def _stop(self) -> None:
+        """Ends what still runs (nothing, unless the caller stopped early), and starts nothing more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._live:
+                process.terminate()
+
+
+# ---------------------------------------------------------------- results
+
+
+def table(runs: Sequence[SweepRun], metric: str = "accuracy") -> dict[str, dict[str, float]]:
+    """By group, over its finished runs: their number, means, and half-widths of 1.96 standard errors.
+
+    metric: of the evaluation after the last step; `greedy_accuracy` where that is missing.
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        summary = run.summary()
+        groups.setdefault(run.group, []).extend([summary] if summary else [])
+    return {name: _row(found, metric) for name, found in groups.items()}
+
+
+def _row(summaries: Sequence[Mapping[str, Any]], metric: str) -> dict[str, float]:
+    if not summaries:
+        return {"finished": 0.0}
+    after = np.array([s["after"].get(metric, s["after"]["greedy_accuracy"]) for s in summaries])
+    seconds = np.array([s["wall_time_s"] for s in summaries])
+    steps = np.array([s["steps"] for s in summaries])
+    columns = {metric: after, "wall_time_s": seconds, "seconds_per_step": seconds / np.maximum(steps, 1)}
+    row = {"finished": float(len(summaries))}
+    for name, values in columns.items():
+        row |= {name: float(values.mean()), f"{name}_half_width": float(half_width(values))}
+    return row

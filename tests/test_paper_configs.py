@@ -1,0 +1,124 @@
+"""The papers' settings: every config with every argument is valid, and trains when it is shrunk."""
+
+from pathlib import Path
+
+import pytest
+
+from pods_jax.config import Config, default_config, from_mapping, to_dict
+from pods_jax.config_arguments import Method, set_method
+from pods_jax.config_file import load_config, load_module
+from pods_jax.errors import UserError
+from pods_jax.training import Reporter, train
+from pods_jax.validation import violations
+
+ROOT = Path(__file__).parents[1]
+PODS = sorted((ROOT / "configs/paper").glob("*.py"))
+ABLATIONS = ("n=128", "pods,m=4", "pods,rule=random", "pods,normalize=before", "grpo,n=64")
+TESTED = {"gsm8k_qwen3b_lora:pods", "gsm8k_llama3b_lora:grpo"}
+
+
+def methods_of(path: Path) -> list[str]:
+    module = load_module(path)
+    return list((module if hasattr(module, "METHODS") else module.GSM8K).METHODS)
+
+
+SPECS = [f"{path}:{argument}" for path in PODS for argument in (*methods_of(path), *ABLATIONS)]
+
+
+def short(spec: str) -> str:
+    path, _, argument = spec.partition(":")
+    return f"{Path(path).stem}:{argument}"
+
+
+def shrunk(config: Config) -> Config:
+    """The same method on a policy of 2 layers and generated data: 2 steps, groups at most 8, in the same ratio."""
+    c = default_config()
+    c.update(to_dict(config))
+    tiny = {
+        "model.path": None, "model.hidden_size": 16, "model.intermediate_size": 32, "model.num_hidden_layers": 2,
+        "model.num_attention_heads": 2, "model.num_key_value_heads": 1, "lora.quantize_base": None,
+        "data.name": "addition", "data.path": None, "data.eval_name": None, "data.system_prompt": None,
+        "rollout.max_prompt_length": 5, "rollout.max_completion_length": 4, "mesh.fsdp": 1, "mesh.data": -1,
+        "optimizer.micro_batch_size_per_device": None, "optimizer.warmup_steps": 1, "training.num_steps": 2,
+        "training.eval_every_steps": 1, "evaluation.num_prompts": 8, "evaluation.batch_size": 8,
+    }  # fmt: skip
+    c.update_from_flattened_dict(tiny)
+    c.lora.rank = min(c.lora.rank, 2)
+    c.data.options = {"base": 3, "digits": 2, "num_train": 24, "num_test": 8, "unseen_fraction": 0.25}
+    n, m = c.rollout.num_generations, c.selection.num_kept
+    c.rollout.num_generations, c.selection.num_kept = 8, max(2, 8 * m // n)
+    built, problems = from_mapping(c)
+    assert not problems + violations(built)
+    return built
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=short)
+def test_every_argument_is_a_valid_config(spec):
+    config = load_config(spec)
+    assert config.model.path
+    assert config.data.name != "addition"
+    shrunk(config)
+
+
+@pytest.mark.parametrize(
+    "spec", [pytest.param(s, marks=() if short(s) in TESTED else pytest.mark.slow) for s in SPECS], ids=short
+)
+def test_a_shrunk_run(spec, tmp_path):
+    config = shrunk(load_config(spec))
+    summary = train(config, tmp_path / "run", Reporter())
+    assert summary["steps"] == 2
+    assert 0 < summary["rollouts/trained"] <= summary["rollouts/generated"]
+
+
+@pytest.mark.parametrize("path", PODS, ids=lambda p: p.stem)
+def test_every_value_has_its_source(path):
+    """Lines that set something say [paper], [code] or [ours], themselves or in the comment above them."""
+    body = path.read_text().partition('"""\n\n')[2].partition("def get_config")[2].split("\n\n")
+    assert body
+    for paragraph in body:
+        for line in paragraph.splitlines():
+            if line.startswith("    c.") and "#" not in line:
+                assert "[" in paragraph, (path.name, line)
+
+
+# ---------------------------------------------------------------- arguments
+
+METHODS = {"pods": Method(64, 16, "max_variance"), "grpo": Method(16, 16, "all", {"objective.beta": 0.5})}
+
+
+def after(argument: str) -> tuple:
+    c = default_config()
+    set_method(c, argument, METHODS)
+    return c.rollout.num_generations, c.selection.num_kept, c.selection.rule, c.objective.statistics, c.objective.beta
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("pods", (64, 16, "max_variance", "kept", 0.0)),
+        ("grpo", (16, 16, "all", "kept", 0.5)),
+        ("n=128", (128, 16, "max_variance", "kept", 0.0)),
+        ("pods,n=128,m=4", (128, 4, "max_variance", "kept", 0.0)),
+        ("pods,rule=random,normalize=before", (64, 16, "random", "group", 0.0)),
+        ("grpo,n=32", (32, 32, "all", "kept", 0.5)),
+        ("grpo,m=8", (8, 8, "all", "kept", 0.5)),
+        ("grpo,n=64,rule=random", (64, 16, "random", "kept", 0.5)),
+    ],
+)
+def test_arguments(argument, expected):
+    assert after(argument) == expected
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("podz", "no method 'podz' .did you mean 'pods'"),
+        ("pods,16", "'16' is no option: write name=value with a name of n, m, rule, normalize"),
+        ("pods,k=1", "'k=1' is no option"),
+        ("pods,n=many", "n must be an integer"),
+        ("normalize=never", "normalize must be before or after"),
+    ],
+)
+def test_arguments_that_are_none(argument, message):
+    with pytest.raises(UserError, match=message):
+        after(argument)
