@@ -1,4 +1,4 @@
-"""Checkpoints through Orbax: device state, and the host's state as JSON, each with a check that it comes back whole."""
+"""Checkpoints through Orbax: device state, and the host's as JSON and arrays, with checks that they come back whole."""
 
 import contextlib
 import json
@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
-from jaxtyping import Array, Shaped, UInt32
+from jaxtyping import Array, Shaped, UInt8, UInt32
 
 from pods_jax.errors import UserError
 from pods_jax.learner import TrainState
+from pods_jax.training.packing import pack, unpack
 
 
 class Restored(NamedTuple):
@@ -39,16 +41,19 @@ class Checkpoints:
     def save(self, step: int, state: TrainState, host: dict[str, Any], best_step: int | None = None) -> None:
         """Returns when the state has been copied; files are written in the background.
 
+        host: JSON-able values and numpy arrays, nested in dicts and lists.
         best_step: the checkpoint that is kept whatever its age.
 
         Raises:
           UserError: this or the last checkpoint cannot be written. Those before are untouched.
         """
         self._kept.best = best_step
+        plain, arrays = pack(host)
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state._asdict()),
-            host=ocp.args.JsonSave(host),
-            checks=ocp.args.JsonSave(_checks(state, host)),
+            host=ocp.args.JsonSave(plain),
+            arrays=ocp.args.StandardSave({"npz": arrays}),
+            checks=ocp.args.JsonSave(_checks(state, plain, arrays)),
         )
         with self._writing():
             self._manager.save(step, args=args)
@@ -96,13 +101,14 @@ class Checkpoints:
 
     def _read(self, step: int, like: TrainState) -> Restored:
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like._asdict())
-        read_json = ocp.args.JsonRestore()
-        args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), host=read_json, checks=read_json)
+        read, read_json = ocp.args.StandardRestore, ocp.args.JsonRestore()
+        args = ocp.args.Composite(state=read(abstract), host=read_json, arrays=read(), checks=read_json)
         restored = self._manager.restore(step, args=args)
-        state, host = TrainState(**restored["state"]), restored["host"]
-        if _checks(state, host) != restored["checks"]:
+        state, plain = TrainState(**restored["state"]), restored["host"]
+        arrays = np.asarray(restored["arrays"]["npz"])
+        if _checks(state, plain, arrays) != restored["checks"]:
             raise ValueError("its content has changed")
-        return Restored(step, state, host)
+        return Restored(step, state, unpack(plain, arrays))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -123,10 +129,14 @@ class _NewestAndBest:
         return [step in (*steps[-self.keep :], self.best) for step in steps]
 
 
-def _checks(state: TrainState, host: dict[str, Any]) -> dict[str, Any]:
+def _checks(state: TrainState, host: dict[str, Any], arrays: UInt8[np.ndarray, " bytes"]) -> dict[str, Any]:
     """What must be the same after a checkpoint was read."""
     fingerprints = [int(x) for x in jax.device_get(jax.tree.leaves(_fingerprints(state)))]
-    return {"state": fingerprints, "host": zlib.crc32(json.dumps(host, sort_keys=True).encode())}
+    return {
+        "state": fingerprints,
+        "host": zlib.crc32(json.dumps(host, sort_keys=True).encode()),
+        "arrays": zlib.crc32(arrays.tobytes()),
+    }
 
 
 @jax.jit

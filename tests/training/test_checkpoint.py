@@ -58,6 +58,22 @@ def test_a_checkpoint_comes_back(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, found.state, state_at(5))
 
 
+def test_host_state_may_hold_arrays_to_the_bit(tmp_path):
+    buffered = {"logprobs": np.float32([[np.nan, -0.0], [np.inf, 1e-45]]), "uids": np.array([2**40, 1])}
+    host = {"allocator": {"buffer": [buffered], "empty": np.zeros((0, 3)), "gain": float("nan")}}
+    for folder, content in ((tmp_path / "full", host), (tmp_path / "none", {"allocator": {}})):
+        checkpoints = Checkpoints(folder, 2)
+        checkpoints.save(1, state_at(1), content)
+        checkpoints.close()
+        found, warnings = restored(folder)
+        assert not warnings
+        np.testing.assert_equal(found.host, content)
+        for group in found.host["allocator"].get("buffer", ()):
+            assert {k: (v.dtype, v.tobytes()) for k, v in group.items()} == {
+                k: (v.dtype, v.tobytes()) for k, v in buffered.items()
+            }
+
+
 def test_there_may_be_none(tmp_path):
     assert restored(tmp_path) == (None, [])
 
