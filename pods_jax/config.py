@@ -138,6 +138,8 @@ class ObjectiveConfig:
 
     statistics: the advantages' means and deviations are over the "kept" rollouts or the whole "group".
     surrogate, loss_type: what a token's loss is; how tokens are averaged.
+    old_logprobs: what the ratio is taken against: "recompute", the policy before the step's first update (so that
+      stale rollouts count as on-policy), or "behaviour", the log-probabilities that each rollout was sampled with.
     importance_sampling_cap: bound of the weight that corrects what sampler and learner disagree on; None: no weight.
     """
 
@@ -155,6 +157,7 @@ class ObjectiveConfig:
     kl_estimator: str = "k3"
     use_bias_correction_kl: bool = False
     importance_sampling_level: str = "token"
+    old_logprobs: str = "recompute"
     importance_sampling_cap: float | None = None
     num_iterations: int = 1
     mask_truncated_completions: bool = False

@@ -91,6 +91,7 @@ def _names(config: Config) -> Iterator[str]:
         "objective.scale_rewards": ("group", "batch", "none"),
         "objective.kl_estimator": ("k1", "k2", "k3"),
         "objective.importance_sampling_level": LEVELS,
+        "objective.old_logprobs": ("recompute", "behaviour"),
         "optimizer.lr_scheduler_type": ("constant", "linear", "cosine", "warmup_stable_decay"),
         "model.dtype": ("float32", "bfloat16"),
     }
@@ -101,6 +102,8 @@ def _names(config: Config) -> Iterator[str]:
         yield "model.dtype = 'bfloat16' would round small updates of the weights away: use 'float32', or lora.rank > 0"
     if config.objective.surrogate == "cispo" and config.objective.epsilon_high is None:
         yield "objective.surrogate = 'cispo' needs objective.epsilon_high, the largest ratio (5.0 in ScaleRL)"
+    if config.objective.old_logprobs == "behaviour" and config.objective.importance_sampling_cap is not None:
+        yield "objective.importance_sampling_cap has nothing to correct with objective.old_logprobs = 'behaviour'"
     if config.lora.quantize_base not in (None, "int8", "nf4"):
         yield f"lora.quantize_base = '{config.lora.quantize_base}' is unknown (known: int8, nf4, None)"
     if config.lora.quantize_base and not config.lora.rank:

@@ -13,7 +13,7 @@ from pods_jax.config import LoraConfig, ObjectiveConfig
 from pods_jax.models.decoder import Decoder, Params, init_tree
 from pods_jax.models.lora import adapt, trained_weights
 from pods_jax.objective.losses import completion_mask, token_losses, token_weights
-from pods_jax.parallel import batch_sharding, replicated, weight_shardings
+from pods_jax.parallel import batch_sharding, num_shards, replicated, weight_shardings
 from pods_jax.rollout.scoring import Scores, group_logprobs
 
 FULL = LoraConfig(rank=0)  # all weights are trained
@@ -28,7 +28,7 @@ class TrainState(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The kept rollouts of P groups, m each.
+    """The kept rollouts of P groups, m each; a block of a larger group, with its prompt, passes for a group as well.
 
     Attributes:
       prompts: [P, S] right-padded; prompt_lengths: [P].
@@ -145,7 +145,7 @@ def make_update(
     options = {name: getattr(objective, name) for name in _OPTIONS}
     model = model.clone(activations=batch_sharding(mesh))
     shardings = _state_shardings(model, optimizer, mesh, lora)
-    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    devices = num_shards(mesh)
 
     def micro_loss(params, base, batch: Batch, mask, weights):
         scores = group_logprobs(

@@ -1,6 +1,6 @@
 """Meshes and partition rules."""
 
 from pods_jax.parallel.mesh import make_mesh
-from pods_jax.parallel.partition import batch_sharding, param_shardings, replicated, weight_shardings
+from pods_jax.parallel.partition import batch_sharding, num_shards, param_shardings, replicated, weight_shardings
 
-__all__ = ["batch_sharding", "make_mesh", "param_shardings", "replicated", "weight_shardings"]
+__all__ = ["batch_sharding", "make_mesh", "num_shards", "param_shardings", "replicated", "weight_shardings"]

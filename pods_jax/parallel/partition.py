@@ -34,5 +34,10 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, P(("data", "fsdp")))
 
 
+def num_shards(mesh: Mesh) -> int:
+    """Into how many parts `batch_sharding` splits a batch."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
 def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, P())

@@ -22,11 +22,11 @@ from pods_jax.training.stopping import StopRequest
 from pods_jax.training.workdir import Workdir, write_atomic, writing
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
-TOTALS = ("rollouts/", "tokens/", "wall_time_s")
+TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")
 
 
 def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, Any]:
-    """Trains to training.num_steps or max_minutes; goes on where the workdir's last whole checkpoint stands.
+    """Trains to training.num_steps, max_minutes or the allocator's end, on from the workdir's last whole checkpoint.
 
     SIGTERM or Ctrl-C end it after the step at hand, with a checkpoint. Writes metrics.jsonl, eval.jsonl, samples.jsonl,
     checkpoints/, tensorboard/, learning_curve.png and, when all is done, summary.json. Returns the summary too (see
@@ -52,8 +52,13 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
         # -------------------------------------------------------- steps
         last_save = run.totals["wall_time_s"]
         step = start
-        for step in _until(stop, reporter.steps(range(start + 1, config.training.num_steps + 1), start)):
+        steps = range(start + 1, 1 + (start if run.ended else config.training.num_steps))
+        for step in _until(stop, reporter.steps(steps, start)):
             metrics = _timed_step(run, folder, step)
+            if run.ended:
+                step -= 1  # this one made no update
+                folder.truncate("eval.jsonl", step - 1)  # to be written again, with what it generated
+                break
             _log(folder, board, "metrics.jsonl", step, metrics)
             reporter.step(metrics)
             improved = False
@@ -68,6 +73,8 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
                 break
 
         # -------------------------------------------------------- wrap-up
+        if run.ended:
+            reporter.message(f"stopping at step {step}: {run.ended}")
         if not stop.signal and not any(r["step"] == step for r in folder.read("eval.jsonl")):
             _evaluate(run, folder, board, step, reporter)
         if checkpoints.latest_step() != step:
@@ -116,7 +123,7 @@ def _timed_step(run: Run, folder: Workdir, step: int) -> dict[str, float]:
     run.clock.take()
     begin = time.perf_counter()
     metrics, groups = train_step(run, step)
-    if _due(step, run.config.training.log_samples_every_steps) or step == 1:
+    if groups and (step == 1 or _due(step, run.config.training.log_samples_every_steps)):
         folder.append("samples.jsonl", _sample_record(step, groups[0]))
     seconds = run.clock.take()
     step_s = time.perf_counter() - begin - seconds.get("compile", 0.0)

@@ -14,8 +14,9 @@ from pods_jax.learner import TrainState, init_state, make_optimizer, make_update
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.models.lora import adapt, merge
-from pods_jax.parallel import make_mesh
+from pods_jax.parallel import make_mesh, num_shards
 from pods_jax.rewards import RewardPool
+from pods_jax.training.accounts import Totals, new_totals
 from pods_jax.training.clock import PhaseClock
 from pods_jax.training.setup import Task, load_policy, split_trained
 from pods_jax.validation import validate_on_devices
@@ -25,10 +26,12 @@ Metrics = dict[str, float]
 
 @dataclasses.dataclass
 class Run:
-    """Everything a step needs. `state`, `stream`, `allocator` and `totals` change; the rest is fixed.
+    """Everything a step needs. `state`, `stream`, `allocator`, `totals` and `ended` change; the rest is fixed.
 
     base: the frozen weights beneath the adapters that `state` holds; None where it holds all weights.
-    totals: cumulative rollouts, tokens and `wall_time_s`; monotone, part of every checkpoint.
+    totals: cumulative rollouts, tokens, rounds and `wall_time_s` (see `training/accounts.py`); monotone, part of every
+      checkpoint.
+    ended: why the allocator has no more to give; empty while it has.
     """
 
     config: Config
@@ -43,7 +46,8 @@ class Run:
     allocator: Allocator
     pool: RewardPool
     clock: PhaseClock
-    totals: Metrics
+    totals: Totals
+    ended: str = ""
 
     def sampling_params(self) -> Params:
         """The decoder's parameters; adapters are merged into plain weights, which makes decoding cheapest."""
@@ -53,11 +57,12 @@ class Run:
         return adapted if self.config.lora.quantize_base else merge(adapted)
 
     def host_state(self) -> dict[str, Any]:
-        """All that is not on the devices, as JSON-able values."""
+        """All that is not on the devices, as JSON-able values and numpy arrays."""
         return {
             "stream": self.stream.state_dict(),
             "allocator": self.allocator.state_dict(),
             "totals": dict(self.totals),
+            "ended": self.ended,
         }
 
     def load(self, state: TrainState, host: dict[str, Any]) -> None:
@@ -66,12 +71,13 @@ class Run:
         self.stream.load_state_dict(host["stream"])
         self.allocator.load_state_dict(host["allocator"])
         self.totals.update(host["totals"])
+        self.ended = host["ended"]
 
 
 def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
     """Builds the policy and compiles nothing yet."""
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    devices = num_shards(mesh)
     validate_on_devices(config, devices)
     model, params = load_policy(config, task, mesh, on_warm_start)
     base, trained = split_trained(config, model, params)
@@ -82,7 +88,6 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
         micro_batch_size=micro and micro * devices, chunk_size=config.optimizer.logprob_chunk_size,
         max_completion_length=config.rollout.max_completion_length, lora=config.lora,
     )  # fmt: skip
-    names = ("rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained", "wall_time_s")
     return Run(
         config=config,
         task=task,
@@ -96,7 +101,7 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
         allocator=ALLOCATORS[config.allocation.name](config),
         pool=pool,
         clock=PhaseClock(),
-        totals=dict.fromkeys(names, 0.0),
+        totals=new_totals(),
     )
 
 

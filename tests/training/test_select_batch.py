@@ -1,60 +1,173 @@
-"""What the step hands to selection, and what it makes of the statistics' scope."""
+"""From groups of any sizes to the learner's batch: who is kept, with which advantages, laid out how."""
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pods_jax.config import from_mapping
+from pods_jax.config import default_config, from_mapping
 from pods_jax.records import Group, Prompt, Request
-from pods_jax.training.step import select_batch
+from pods_jax.training.batching import Kept, make_batch, num_blocks, select_groups
 
 RNG = np.random.default_rng(0)
 REWARDS = np.float32([[0, 1, 0, 0, 0.5, 0, 1, 0], [1, 1, 0, 1, 1, 1, 1, 0.25]])
 LENGTHS = np.array([[4, 3, 4, 2, 1, 4, 4, 4], [1, 2, 4, 4, 3, 4, 4, 4]])
 
 
-def group(uid):
-    logprobs = np.float32(RNG.normal(-2, 1, (8, 4)))
-    return Group(
-        request=Request(Prompt(uid, uid, "", "", "", (1, 2)), 8),
-        tokens=np.arange(32).reshape(8, 4),
-        logprobs=logprobs,
-        lengths=LENGTHS[uid],
-        truncated=np.zeros(8, bool),
-        texts=("",) * 8,
-        rewards=REWARDS[uid],
-        correct=REWARDS[uid] == 1,
-        policy_versions=np.zeros(8, int),
-    )
+def group(uid, rewards, lengths=None, **fields):
+    """Rollout i of group `uid` is known by its first token, 100 uid + i."""
+    n = len(rewards)
+    defaults = {
+        "request": Request(Prompt(uid, uid, "", "", "", (1, 2, 3)[: uid % 3 + 1]), n),
+        "tokens": np.repeat(100 * uid + np.arange(n)[:, None], 4, 1),
+        "logprobs": np.float32(RNG.normal(-2, 1, (n, 4))),
+        "lengths": np.full(n, 4) if lengths is None else lengths,
+        "truncated": np.zeros(n, bool),
+        "texts": ("",) * n,
+        "rewards": np.float32(rewards),
+        "correct": np.float32(rewards) == 1,
+        "policy_versions": np.zeros(n, int),
+    }
+    return Group(**defaults | fields)
 
 
-GROUPS = [group(0), group(1)]
+GROUPS = [group(0, REWARDS[0], LENGTHS[0]), group(1, REWARDS[1], LENGTHS[1])]
 
 
-def selected(tiny, rule, **objective):
+def configured(tiny, rule, **changes):
     tiny.selection.rule = rule
-    tiny.objective.update(objective)
-    return select_batch(from_mapping(tiny)[0], GROUPS, jax.random.key(0))
+    tiny.update_from_flattened_dict(changes)
+    return from_mapping(tiny)[0]
 
 
-def members(batch):
-    """Which rollouts were kept, from their tokens."""
-    return np.asarray(batch.completions)[..., 0] // 4
+def selected(tiny, groups, rule, **changes):
+    return select_groups(configured(tiny, rule, **changes), groups, jax.random.key(0))
+
+
+def advantages(rewards):
+    rewards = np.float64(rewards)
+    return (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
+
+
+# ---------------------------------------------------------------- selection
 
 
 def test_rules_see_lengths_and_the_entropy_of_a_rollouts_own_tokens(tiny):
-    assert np.sort(members(selected(tiny, "shortest")[0]))[:, :3].tolist() == [[1, 3, 4], [0, 1, 4]]
-    entropies = [[-row[:n].mean() for row, n in zip(g.logprobs, g.lengths, strict=True)] for g in GROUPS]
-    expected = np.sort(np.argsort(entropies, axis=1)[:, 4:])
-    np.testing.assert_array_equal(np.sort(members(selected(tiny, "entropy")[0])), expected)
+    kept, _ = selected(tiny, GROUPS, "shortest")
+    assert [np.sort(k.rows)[:3].tolist() for k in kept] == [[1, 3, 4], [0, 1, 4]]
+    kept, _ = selected(tiny, GROUPS, "entropy")
+    for k in kept:
+        entropies = [-row[:n].mean() for row, n in zip(k.group.logprobs, k.group.lengths, strict=True)]
+        np.testing.assert_array_equal(np.sort(k.rows), np.sort(np.argsort(entropies)[4:]))
 
 
 @pytest.mark.parametrize("statistics", ["kept", "group"])
 def test_statistics_are_over_the_kept_or_the_group(tiny, statistics):
-    batch, metrics = selected(tiny, "max_variance", statistics=statistics)
-    kept = np.take_along_axis(np.float64(REWARDS), members(batch), 1)
-    over = kept if statistics == "kept" else np.float64(REWARDS)
-    expected = (kept - over.mean(1, keepdims=True)) / (over.std(1, ddof=1, keepdims=True) + 1e-4)
-    np.testing.assert_allclose(batch.advantages, expected, rtol=1e-5)
-    assert metrics["selection/num_high"] == (kept > kept.mean(1, keepdims=True)).sum(1).mean()
+    kept, metrics = selected(tiny, GROUPS, "max_variance", **{"objective.statistics": statistics})
+    for k in kept:
+        own = k.group.rewards[k.rows]
+        expected = advantages(own) if statistics == "kept" else advantages(k.group.rewards)[k.rows]
+        np.testing.assert_allclose(k.advantages, expected, rtol=1e-5)
+    rewards = np.stack([k.group.rewards[k.rows] for k in kept])
+    assert metrics["selection/num_high"] == (rewards > rewards.mean(1, keepdims=True)).sum(1).mean()
     assert metrics["selection/num_invalid"] == metrics["selection/frac_degenerate"] == 0
+
+
+SIZES = [3, 5, 8, 1]
+
+
+@pytest.mark.parametrize("rule", ["all", "max_variance", "random", "percentile", "max_abs_advantage"])
+@pytest.mark.parametrize("statistics", ["kept", "group"])
+def test_groups_of_different_sizes_keep_what_they_have_and_compare_with_their_own(tiny, rule, statistics):
+    groups = [group(i, RNG.normal(size=n)) for i, n in enumerate(SIZES)]
+    kept, metrics = selected(tiny, groups, rule, **{"objective.statistics": statistics})
+    assert [len(k.rows) for k in kept] == (SIZES if rule == "all" else [3, 4, 4, 1])
+    for k in kept[:3]:
+        assert len(set(k.rows)) == len(k.rows)
+        own = k.group.rewards[k.rows]
+        expected = advantages(own) if statistics == "kept" else advantages(k.group.rewards)[k.rows]
+        np.testing.assert_allclose(k.advantages, expected, rtol=1e-4)
+    assert kept[3].advantages == 0  # a group of one
+    rewards = np.concatenate([k.group.rewards[k.rows] for k in kept])
+    np.testing.assert_allclose(metrics["selection/kept_reward"], rewards.mean(), rtol=1e-5)
+    group_variance = np.mean([g.rewards.var() for g in groups])
+    np.testing.assert_allclose(metrics["selection/group_variance"], group_variance, rtol=1e-5)
+
+
+SOME_REWARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, np.nan, np.inf]), min_size=1, max_size=8)
+
+
+@given(st.lists(SOME_REWARDS, min_size=2, max_size=3))  # one compiled shape
+def test_rewards_that_are_not_finite_are_left_out_and_counted(rewards):
+    config = default_config()
+    config.selection.rule, config.selection.num_kept = "max_variance", 4
+    groups = [group(i, r) for i, r in enumerate([[1.0, np.nan, 0.0, 0.5, 1.0], *rewards])]
+    kept, metrics = select_groups(from_mapping(config)[0], groups, jax.random.key(0))
+    for k in kept:
+        finite = k.group.rewards[np.isfinite(k.group.rewards)]
+        assert len(k.rows) == min(4, len(finite))
+        assert np.isfinite(k.group.rewards[k.rows]).all()
+        assert np.isfinite(k.advantages).all()
+        if len(k.rows) > 1:
+            np.testing.assert_allclose(k.advantages, advantages(k.group.rewards[k.rows]), rtol=1e-4, atol=1e-6)
+    assert metrics["selection/num_invalid"] == sum((~np.isfinite(g.rewards)).sum() for g in groups)
+    assert np.isfinite(list(metrics.values())).all()
+
+
+def test_a_truncated_completion_votes_and_is_not_trained_on(tiny):
+    masked = group(0, [1, 0, 0, 1], truncated=np.array([True, False, False, False]))
+    kept, _ = selected(tiny, [masked], "all", **{"objective.mask_truncated_completions": True})
+    assert kept[0].rows.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(kept[0].advantages, advantages([1, 0, 0, 1])[1:], rtol=1e-5)
+
+
+def test_further_groups_change_nothing_for_the_first(tiny):
+    """Groups are padded to a bucket; ties of rewards are where a difference would show."""
+    alone, _ = selected(tiny, GROUPS[:1], "max_variance")
+    among, _ = selected(tiny, [*GROUPS, *GROUPS, *GROUPS], "max_variance")
+    np.testing.assert_array_equal(alone[0].rows, among[0].rows)
+    np.testing.assert_array_equal(alone[0].advantages, among[0].advantages)
+
+
+# ---------------------------------------------------------------- layout
+
+
+def kept_of(sizes):
+    groups = [group(i, np.zeros(n)) for i, n in enumerate(sizes)]
+    return [Kept(g, np.arange(len(g.rewards)), np.float32(RNG.normal(size=len(g.rewards)))) for g in groups]
+
+
+@given(st.lists(st.integers(0, 20), max_size=9), st.sampled_from([None, 1, 2, 4, 8, 16]), st.sampled_from([1, 2]))
+def test_every_kept_rollout_is_once_in_a_block_beside_its_prompt(sizes, micro, devices):
+    c = default_config()
+    c.rollout.num_prompts, c.selection.num_kept, c.rollout.max_completion_length = 8, 4, 4
+    c.optimizer.micro_batch_size_per_device = micro
+    config, kept = from_mapping(c)[0], kept_of(sizes)
+    batch = make_batch(config, kept, devices)
+    there = batch.lengths > 0
+    ids = batch.completions[..., 0]
+    expected = [100 * uid + i for uid, n in enumerate(sizes) for i in range(n)]
+    assert ids[there].tolist() == expected
+    np.testing.assert_array_equal(batch.advantages[there], np.concatenate([k.advantages for k in kept] or [[]]))
+    for block, present, length in zip(ids, there, batch.prompt_lengths, strict=True):
+        assert all(uid % 3 + 1 == length for uid in block[present] // 100)
+    assert (batch.prompt_lengths > 0).all()  # padding, too: attention needs a token to look at
+    count, size = batch.lengths.shape
+    assert count % devices == 0
+    assert count * size % (devices * (micro or size)) == 0
+
+
+def test_few_numbers_of_blocks_occur(tiny):
+    config = from_mapping(tiny)[0]
+    counts = [num_blocks(config, needed, 1) for needed in range(40)]
+    assert counts[:5] == [4, 4, 4, 4, 4]  # num_prompts, however few the groups
+    assert sorted(set(counts)) == [4, 6, 8, 12, 16, 24, 32, 48]
+    assert all(count >= needed for needed, count in enumerate(counts))
+
+
+def test_old_logprobs_are_the_samplers_if_asked(tiny):
+    kept = kept_of([2, 3])
+    assert make_batch(configured(tiny, "all"), kept, 1).old_logprobs is None
+    batch = make_batch(configured(tiny, "all", **{"objective.old_logprobs": "behaviour"}), kept, 1)
+    np.testing.assert_array_equal(batch.old_logprobs[1, :3], kept[1].group.logprobs)
