@@ -7,6 +7,10 @@ import pytest
 from pods_jax.rewards.math import judge
 
 EQUAL = [
+    ("-2", r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}"),
+    ("-2", r"\det \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"),
+    ("ad-bc", r"\begin{vmatrix} a & b \\ c & d \end{vmatrix}"),
+    ("24", r"\begin{vmatrix} 0&2&1&0 \\ 3&0&0&0 \\ 0&0&0&4 \\ 1&0&1&0 \end{vmatrix}"),
     ("5", r"\phantom{0}5"),
     (r"\mathbb{R}", r"(-\infty, \infty)"),
     ("(0,0)", "0,0"),
@@ -268,6 +272,8 @@ EQUAL = [
 ]
 
 DIFFERENT = [
+    ("2", r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}"),
+    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}"),
     ("1,1,2", "1,2,2"),
     ("5", r"\text{Answer: } 6"),
     (r"60^\circ", r"60 \text{ radians}"),
@@ -365,7 +371,6 @@ DIFFERENT = [
     (r"\det", "5"),
     (r"\textbf{(C)}\ 12", "12"),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", "(2,1)"),
-    (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"),
     ("18", "2 x 9 = 19"),
     ("20", "20 not"),
     ("20", "20 or more"),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from pods_jax.rewards.maths.determinant import determinant
 from pods_jax.rewards.maths.nodes import (
     BaseNumber,
     Call,
@@ -516,7 +517,10 @@ class _Parser:
         if exponent == Call("neg", (Number(Fraction(1)),)) and name in INVERSES:
             name, exponent = INVERSES[name], None
         value = self.function_arguments()
-        call = Call("log", (*value, base)) if base else Call(name, value)
+        if name == "det" and len(value) == 1 and isinstance(value[0], Matrix):
+            call = determinant(value[0])
+        else:
+            call = Call("log", (*value, base)) if base else Call(name, value)
         return Call("pow", (call, exponent)) if exponent else call
 
     def function_arguments(self) -> tuple[Node, ...]:
@@ -551,7 +555,7 @@ class _Parser:
         rows += [tuple(row)] if row else []
         if len({len(row) for row in rows}) != 1:
             raise Unparsable("ragged matrix")
-        return Call("det", (Matrix(tuple(rows)),)) if name == "vmatrix" else Matrix(tuple(rows))
+        return determinant(Matrix(tuple(rows))) if name == "vmatrix" else Matrix(tuple(rows))
 
 
 def _negative(node: Node) -> Node:
