@@ -1,9 +1,9 @@
 r"""Task "choice": one option letter, or yes/no (which is true/false).
 
-The answer is the marked one (see `extract`; so do "option is", "choice:"), read from its start: `B`,
-`(B)`, `B: a weak acid`, `\text{B}`, "option B", "B because ..". Without a marker it is a reply of one line that is an
-option ("B) 3.2 g"), "Option B is correct", or "Answer B". Refused: two letters ("A or B", "AB"), a letter that begins
-a word ("Benzene"), an article ("A base").
+The answer is the marked one (see `extract`; so do "option is", "choice:", "the right one is", "answer must be"), read
+from its start: `B`, `(B)`, `B: a weak acid`, `\text{B}`, "option B", "B because ..". Without a marker it is a reply of
+one line that is an option ("B) 3.2 g"), "Option B is correct", "B would be the best one", or "Answer B". Refused: two
+letters ("A or B", "AB", "A; wait, B"), a question, a letter that begins a word ("Benzene"), an article ("A base").
 """
 
 import re
@@ -20,19 +20,32 @@ _LETTER = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _WORD = re.compile(r"(?P<word>yes|no|true|false)\b(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_HEDGE = r"(?:actually|also|and|but|maybe|no|or|perhaps|possibly|wait)\b"
 _ANOTHER = re.compile(
     r"(?:\s*[,/&;+]\s*|[\s.,?]*\b(?:or|and)\s+(?:maybe\s|perhaps\s|possibly\s)?|\s+)"
-    r"\(?(?:[A-Z]|yes|no|true|false)\)?(?![\w'’])",
+    r"\(?(?:[A-Z]|yes|no|true|false)\)?(?![\w'’])"
+    rf"|[\s,.;:?!(]{{1,8}}(?:{_HEDGE}[\s,.;:?!(]{{1,8}}){{1,4}}(?-i:[A-HJ-Z])\)?(?![\w'’])",
     re.IGNORECASE,
 )
-_REJECTED = re.compile(r"\W*(?:is|was)(?:n['’]t|\s+(?:not|incorrect|wrong|false))\b", re.IGNORECASE)
-_ARTICLE = re.compile(r"\s(?!because|since|as|is|due|which|for|with|based|that|in|given)[a-z]")
+_REJECTED = re.compile(
+    r"\W*(?:(?:is|was|would|must|should|could|can|does)(?:n['’]t\b|\s{0,3}not\b)"
+    r"|(?:is|was|seems|(?:would|must|should|could)\sbe)\s+(?:incorrect|wrong|false)\b)"
+    r"|[^.!?\n]*\?",
+    re.IGNORECASE,
+)
+_ARTICLE = re.compile(r"\s(?!because|since|as|is|would|must|should|due|which|for|with|based|that|in|given)[a-z]")
 _UNMARKED = re.compile(
     r"\(?[A-Z][).:](?!\w)|(?:the\s)?(?:option|answer|choice)\s+\(?[A-Z]\)?(?!\w)|\W*[A-Z]\W*$"
-    r"|\(?[A-Z]\)?\sis\s(?:the\s)?(?:correct|right|best|answer)\b",
+    r"|\(?[A-Z]\)?\s(?:is|seems|(?:would|must|should)\sbe)\s(?:the\s)?(?:correct|right|best|answer)\b"
+    r"(?![^.!?\n]*\b(?:if|unless|had|were)\b)",
     re.IGNORECASE,
 )
-_PHRASE = re.compile(r"\b(?:option|choice)(?:\s{1,3}is\b(?!\s{1,3}not\b)|\s{0,3}:)", re.IGNORECASE)
+_CLAIM = re.compile(r"\b([A-Z])\)?\s(?:is|seems|(?:would|must|should)\sbe)\s(?:the\s)?(?:correct|right|best|answer)\b")
+_PHRASE = re.compile(
+    r"(?<!wrong\s)(?<!incorrect\s)\b(?:(?:option|choice|(?:right|correct|best)\sone)(?:\s{1,3}is\b|\s{0,3}:)"
+    r"|(?:answer|option|choice|(?:right|correct|best)\sone)\s{1,3}(?:would|must|should|will)\sbe\b)(?!\s{1,3}not\b)",
+    re.IGNORECASE,
+)
 _FULL_WIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
 _MAX_CHARS = 2_000
 
@@ -71,7 +84,7 @@ def _unmarked(output: str) -> str:
     """The reply, if it is one line that states an option and nothing else."""
     text = after_thinking(output)
     line = " ".join(text.split()) if len(text.split(maxsplit=2)) <= 2 else text
-    if "\n" in line or len(line) > _MAX_CHARS:
+    if "\n" in line or len(line) > _MAX_CHARS or len(set(_CLAIM.findall(line))) > 1:
         return ""
     bare = _WRAPPERS.sub("", line).strip()
     return line if _UNMARKED.match(bare) or bare.strip(" .!").lower() in _WORDS else ""

@@ -23,6 +23,8 @@ def test_one_letter_in_any_form(stated, gold):
         f"The correct option is {stated}.", f"（{stated}）", f'{{"answer": "{stated}"}}',
         f"<think>Answer: A or B</think>\nAnswer: {stated}", f"Answer: A\nNo:\nAnswer: {stated}", f"Answer:  {stated}",
         f"Answer {' ' * 1000} {stated}", f"The answer is {stated}. Note that C is a distractor.",
+        f"{stated} would be the right one.", f"Option {stated} should be correct.", f"The right one is {stated}.",
+        f"The answer must be ({stated}).", f"The correct choice would be {stated}, as it is basic.",
         f"The answer is {stated}, not D.", f"The answer is not C.\nAnswer: {stated}", f"#### {stated}",
     ):  # fmt: skip
         assert judge(output, gold).correct == (stated == gold), output
@@ -36,7 +38,11 @@ def test_two_letters_are_no_answer(first, second, join):
 
 @pytest.mark.parametrize(
     "output",
-    ["", r"\boxed{}", "Answer: Benzene", r"\boxed{\text{Aldehyde}}", "Answer: A base is present", "Answer: C-H bond",
+    ["", r"\boxed{}", "A would not be right", "A would be wrong", "Option A cannot be right.", "A is the answer? No",
+     "A would be correct if it were basic.", "A is correct. Wait, B is correct.", "The wrong answer is A",
+     "Answer: A, but also C", "The answer is A (or C)", "Answer: A; wait, B", "Answer: A, no, actually B",
+     "The incorrect choice would be A.", "The answer would not be A", "Answer: Benzene",
+     r"\boxed{\text{Aldehyde}}", "Answer: A base is present", "Answer: C-H bond",
      "Answer: CO2", "Answer: C6H6", "I cannot determine the answer.", "Error: request failed", "Answer: none of these",
      "The answer is not B.", "A\nB\nC", "B) 3\nC) 4", "Both A and B fit", "A hydrogen bond forms", "Answer: N/A",
      "I considered (A), but it is wrong", "Vitamin D", "Answer: C=O", "Answer: B(OH)3", "Option A is wrong.",
