@@ -48,7 +48,7 @@ def params():
 def batch(off_policy):
     """Sampled groups with ragged lengths, one rollout left out; if off_policy, with older and reference policies."""
     sizes = {"num_generations": M, "max_new_tokens": T, "temperature": TEMPERATURE, "eos_ids": (0,)}
-    completions = generate(MODEL, params(), PROMPTS, key=jax.random.key(0), **sizes)
+    completions = jax.tree.map(jnp.asarray, generate(MODEL, params(), PROMPTS, key=jax.random.key(0), **sizes))
     rng = np.random.default_rng(1)
     older, reference = (completions.logprobs + jnp.float32(rng.normal(0, 0.3, (P, M, T))) for _ in range(2))
     prompts, prompt_lengths = pad_prompts(PROMPTS)
