@@ -197,7 +197,7 @@ class TrainingConfig:
     """When to stop, evaluate, save and log; max_minutes counts `wall_time_s`; 0 switches a cadence off.
 
     keep_checkpoints: how many of the newest are kept. keep_best: the most accurate policy that was evaluated is saved
-    and kept too.
+    and kept too. max_skipped_updates: so many in a row, for a loss or gradient that is not finite, stop the run.
     """
 
     num_steps: int = 100
@@ -207,6 +207,7 @@ class TrainingConfig:
     checkpoint_every_minutes: float = 10.0
     keep_checkpoints: int = 2
     keep_best: bool = True
+    max_skipped_updates: int = 5
     log_samples_every_steps: int = 20
 
 

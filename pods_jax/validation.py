@@ -17,7 +17,8 @@ from pods_jax.selection import RULES
 _POSITIVE = (
     "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
     "rollout.temperature", "selection.num_kept", "objective.num_iterations", "optimizer.learning_rate",
-    "training.num_steps", "training.keep_checkpoints", "evaluation.num_prompts", "evaluation.batch_size",
+    "training.num_steps", "training.keep_checkpoints", "training.max_skipped_updates",
+    "evaluation.num_prompts", "evaluation.batch_size",
     "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
     "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
     "warm_start.learning_rate", "lora.alpha",

@@ -135,6 +135,8 @@ def make_update(
     The loss is a sum over tokens of weight x token loss, and the weights (which hold every denominator) are computed
     over the whole batch first; so any split into micro-batches gives the same gradient.
 
+    Where the loss or a gradient is not finite the state stays as it is, to the bit, and `skipped_updates` is 1.
+
     Args:
       temperature: that the completions were sampled at.
       micro_batch_size: rollouts, over all devices, whose activations exist at a time; None: all.
@@ -169,13 +171,20 @@ def make_update(
         rest = jax.tree.map(micro.split, (batch._replace(prompts=None, prompt_lengths=None), mask, weights))
         parts = (rest[0]._replace(**prompts), *rest[1:])
         (loss, grads, sums), (gap, logprobs) = _accumulate(micro_loss, state.params, base, parts, shardings.params)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        norm = optax.tree.norm(grads)
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         metrics = {k: v / jnp.maximum(mask.sum(), 1) for k, v in sums.items()}
-        metrics |= {"loss": loss, "grad_norm": optax.tree.norm(grads), "sampler_mismatch/max": gap.max()}
-        state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
+        metrics |= {"loss": loss, "grad_norm": norm, "sampler_mismatch/max": gap.max(), "skipped_updates": 1 - finite}
+        updated = _updated(optimizer, state, grads)
+        state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, state)
         return state, metrics, micro.merge(logprobs, m)
 
     return jax.jit(update, donate_argnums=0, out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)))
+
+
+def _updated(optimizer: optax.GradientTransformation, state: TrainState, grads: Params) -> TrainState:
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
 
 
 def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, options: dict[str, Any]):

@@ -11,13 +11,14 @@ from tensorboardX import SummaryWriter
 
 from pods_jax.analysis.figures import learning_curve
 from pods_jax.config import Config
+from pods_jax.errors import UserError
 from pods_jax.rewards import RewardPool
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.progress import Reporter
 from pods_jax.training.run import Run, make_run
 from pods_jax.training.setup import load_task
-from pods_jax.training.step import train_step
+from pods_jax.training.step import Diverged, train_step
 from pods_jax.training.stopping import StopRequest
 from pods_jax.training.workdir import Workdir, write_atomic, writing
 
@@ -34,7 +35,8 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
 
     Raises:
       UserError: bad data, model path, mesh or workdir; nothing is written then. Or the disk is full: what was written
-        before is whole, and the same command goes on once there is room.
+        before is whole, and the same command goes on once there is room. Or training.max_skipped_updates updates in a
+        row were skipped, as their loss or gradient was not finite.
     """
     # ------------------------------------------------------------ set-up
     task = load_task(config)
@@ -122,13 +124,25 @@ def _timed_step(run: Run, folder: Workdir, step: int) -> dict[str, float]:
     """A training step with its seconds by phase; `wall_time_s` leaves compilation and evaluation out."""
     run.clock.take()
     begin = time.perf_counter()
-    metrics, groups = train_step(run, step)
+    try:
+        metrics, groups = train_step(run, step)
+    except Diverged as diverged:
+        raise _stopped(diverged, run, folder, step) from diverged
     if groups and (step == 1 or _due(step, run.config.training.log_samples_every_steps)):
         folder.append("samples.jsonl", _sample_record(step, groups[0]))
     seconds = run.clock.take()
     step_s = time.perf_counter() - begin - seconds.get("compile", 0.0)
     run.totals["wall_time_s"] += step_s
     return metrics | {f"time/{k}_s": v for k, v in seconds.items()} | {"time/step_s": step_s} | run.totals
+
+
+def _stopped(diverged: Diverged, run: Run, folder: Workdir, step: int) -> UserError:
+    """The error of a run that has diverged; its last batch is saved."""
+    file = folder.save_arrays(f"skipped_batch_step_{step}.npz", diverged.batch._asdict())
+    return UserError(
+        f"step {step}: the loss or its gradient was not finite in the last {run.skipped_in_a_row} updates, which were "
+        f"skipped; the last one's batch is in {file}"
+    )
 
 
 def _sample_record(step: int, group: Any) -> dict[str, Any]:

@@ -26,12 +26,13 @@ Metrics = dict[str, float]
 
 @dataclasses.dataclass
 class Run:
-    """Everything a step needs. `state`, `stream`, `allocator`, `totals` and `ended` change; the rest is fixed.
+    """Everything a step needs. `state`, `stream`, `allocator` and the fields from `totals` on change.
 
     base: the frozen weights beneath the adapters that `state` holds; None where it holds all weights.
     totals: cumulative rollouts, tokens, rounds and `wall_time_s` (see `training/accounts.py`); monotone, part of every
       checkpoint.
     ended: why the allocator has no more to give; empty while it has.
+    skipped_in_a_row: how many of the last updates were skipped, as their loss or gradient was not finite.
     """
 
     config: Config
@@ -48,6 +49,7 @@ class Run:
     clock: PhaseClock
     totals: Totals
     ended: str = ""
+    skipped_in_a_row: int = 0
 
     def sampling_params(self) -> Params:
         """The decoder's parameters; adapters are merged into plain weights, which makes decoding cheapest."""
@@ -63,6 +65,7 @@ class Run:
             "allocator": self.allocator.state_dict(),
             "totals": dict(self.totals),
             "ended": self.ended,
+            "skipped_in_a_row": self.skipped_in_a_row,
         }
 
     def load(self, state: TrainState, host: dict[str, Any]) -> None:
@@ -72,6 +75,7 @@ class Run:
         self.allocator.load_state_dict(host["allocator"])
         self.totals.update(host["totals"])
         self.ended = host["ended"]
+        self.skipped_in_a_row = host["skipped_in_a_row"]
 
 
 def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:

@@ -16,6 +16,14 @@ from pods_jax.training.rounds import collect_groups
 from pods_jax.training.run import Metrics, Run
 
 
+class Diverged(Exception):
+    """So many updates in a row were skipped that going on is pointless; batch: the last one's."""
+
+    def __init__(self, batch: Batch):
+        super().__init__("the loss or its gradient was not finite")
+        self.batch = batch
+
+
 def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
     """One pass of allocate, sample, verify, select, update. Returns metrics and the groups trained on.
 
@@ -52,15 +60,25 @@ def optimise(run: Run, batch: Batch) -> Metrics:
     """num_iterations optimizer steps on the batch.
 
     Unless the batch names old log-probabilities, all steps but the first take the ratio against the first's policy.
+
+    Raises:
+      Diverged: training.max_skipped_updates updates in a row were skipped.
     """
-    batch = jax.device_put(batch, batch_sharding(run.mesh))
+    on_host, batch = batch, jax.device_put(batch, batch_sharding(run.mesh))
     if run.ref_params is not None:
         batch = batch._replace(ref_logprobs=_reference_logprobs(run, batch))
+    skipped = []
     for _ in range(run.config.objective.num_iterations):
         run.state, metrics, logprobs = run.update(run.state, batch, run.base)
+        skipped.append(metrics["skipped_updates"])
         if batch.old_logprobs is None:
             batch = batch._replace(old_logprobs=logprobs)
-    return {k: float(v) for k, v in jax.device_get(metrics).items()}
+    metrics, skipped = jax.device_get((metrics, skipped))
+    for flag in skipped:
+        run.skipped_in_a_row = run.skipped_in_a_row + 1 if flag else 0
+    if run.skipped_in_a_row >= run.config.training.max_skipped_updates:
+        raise Diverged(on_host)
+    return {k: float(v) for k, v in metrics.items()} | {"skipped_updates": float(sum(skipped))}
 
 
 def _reference_logprobs(run: Run, batch: Batch) -> jax.Array:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pods_jax.analysis.runs import read_jsonl
 from pods_jax.config import Config, to_dict
 from pods_jax.errors import UserError
@@ -15,6 +17,7 @@ from pods_jax.errors import UserError
 FREE = (
     "mesh.", "model.remat", "optimizer.micro_batch_size_per_device", "optimizer.logprob_chunk_size",
     "reward.num_workers", "training.max_minutes", "training.checkpoint_every_", "training.keep_",
+    "training.max_skipped_updates",
 )  # fmt: skip
 """Keys, or how they begin, that may change when a run goes on: they say where and how it is computed, not what."""
 
@@ -44,6 +47,12 @@ class Workdir:
         """Adds one line to a JSON-lines file, flushed to the system before it returns."""
         with writing(self.path), open(self.path / name, "a", encoding="utf-8") as f:
             f.write(json.dumps(record) + "\n")
+
+    def save_arrays(self, name: str, arrays: Mapping[str, Any]) -> Path:
+        """Writes those that are not None as an .npz file."""
+        with writing(self.path):
+            np.savez(self.path / name, **{k: v for k, v in arrays.items() if v is not None})
+        return self.path / name
 
     def read(self, name: str) -> list[dict[str, Any]]:
         """All whole lines of a JSON-lines file; a line torn by a kill is left out."""

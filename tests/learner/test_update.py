@@ -56,7 +56,7 @@ def batch(off_policy):
         prompts=jnp.asarray(prompts),
         prompt_lengths=jnp.asarray(prompt_lengths),
         completions=completions.tokens,
-        lengths=completions.lengths.at[1, 2].set(0),
+        lengths=jnp.asarray(completions.lengths).at[1, 2].set(0),
         advantages=jnp.float32(rng.normal(size=(P, M))),
         behaviour_logprobs=completions.logprobs,
         old_logprobs=older if off_policy else None,
@@ -253,3 +253,22 @@ def test_micro_batches_hold_every_rollout_once_beside_its_prompt(per_device, dev
     np.testing.assert_array_equal(micro.merge(rollouts, M), ids)
     owners = np.asarray(rollouts).reshape(len(rollouts), devices, -1) // (num_groups * M // devices)
     assert (owners == np.arange(devices)[:, None]).all()  # a device's share of a micro-batch is its own
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_update_that_is_not_finite_is_skipped(bad):
+    """The state stays to the bit, whatever the optimizer; the next update is made as if there had been none."""
+    optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1), 4)
+    sizes = {"micro_batch_size": 8, "chunk_size": None, "max_completion_length": LIMIT}
+    update = make_update(MODEL, optimizer, ObjectiveConfig(), temperature=1.0, mesh=make_mesh(1, 1, 1), **sizes)
+    good = batch(False)
+    poisoned = good._replace(advantages=good.advantages.at[0, 0].set(bad))
+    state, metrics, _ = update(init_state(MODEL, params(), optimizer, make_mesh(1, 1, 1)), good)
+    assert metrics["skipped_updates"] == 0
+    before = jax.device_get(state)
+    state, metrics, _ = update(state, poisoned)
+    assert metrics["skipped_updates"] == 1
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), before)
+    state, _, _ = update(state, good)
+    direct, _, _ = update(jax.device_put(before), good)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), jax.device_get(direct))

@@ -115,6 +115,22 @@ def test_a_full_disk_is_one_line(tiny, tmp_path):
         folder.append("metrics.jsonl", {"step": 1})
 
 
+def test_too_many_skipped_updates_stop_the_run(tiny, tmp_path):
+    """The first update of step 1 sends the weights where nothing is finite any more."""
+    tiny.reward.parts, tiny.reward.functions = {"odd": 1.0}, {"odd": f"{__name__}:every_other"}
+    tiny.objective.num_iterations, tiny.training.max_skipped_updates, tiny.optimizer.learning_rate = 2, 3, 1e30
+    with pytest.raises(UserError, match=r"step 2: .* not finite in the last 3 updates.*skipped_batch_step_2.npz"):
+        train(built(tiny), tmp_path / "run", Reporter())
+    (line,) = read_jsonl(tmp_path / "run" / "metrics.jsonl")
+    assert line["skipped_updates"] == 1
+    with np.load(tmp_path / "run" / "skipped_batch_step_2.npz") as batch:
+        assert batch["completions"].shape[:2] == (4, 4)
+
+
+def every_other(completions, **columns):
+    return [float(i % 2) for i, _ in enumerate(completions)]
+
+
 def test_how_a_run_is_computed_may_change_when_it_goes_on(tiny, tmp_path):
     tiny.training.num_steps = 2
     train(built(tiny), tmp_path / "run", Reporter())
