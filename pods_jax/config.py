@@ -266,8 +266,16 @@ def from_mapping(values: Mapping[str, Any] | ConfigDict) -> tuple[Config, list[s
 
     The config has its default where a value is wrong, so that the other values can be checked all the same.
     """
+    return parse_section(Config, values, "")
+
+
+def parse_section(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str) -> tuple[Any, list[str]]:
+    """The frozen form of a dataclass's values, and what is wrong with them, as `from_mapping`.
+
+    prefix: the section's name in messages, with its dot.
+    """
     problems: list[str] = []
-    return _build(Config, values, "", problems), problems
+    return _build(cls, values, prefix, problems), problems
 
 
 def raise_problems(problems: list[str]) -> None:

@@ -16,7 +16,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The hint that ends an unknown-name message: the closest known name, or all of them."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known) or 'none'}"
 
 
 class Registry(Mapping[str, T]):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from pods_jax.allocation import ALLOCATORS
+from pods_jax.allocation import ALLOCATORS, parse_options
 from pods_jax.config import PROJECTIONS, Config, RewardConfig, raise_problems
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
@@ -33,7 +33,7 @@ _NOT_NEGATIVE = (
 
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    return [*_ranges(config), *_names(config), *_rewards(config), *_sizes(config)]
+    return [*_ranges(config), *_names(config), *_rewards(config), *_allocation(config), *_sizes(config)]
 
 
 def validate_on_devices(config: Config, data_parallel: int) -> None:
@@ -144,6 +144,12 @@ def _parts(reward: RewardConfig) -> Iterator[str]:
             yield f"reward.parts: '{part}' is unknown ({nearest(part, known)})"
         if type(weight) not in (int, float) or not math.isfinite(weight):
             yield f"reward.parts: the weight of '{part}' must be a finite number, got {weight!r}"
+
+
+def _allocation(config: Config) -> Iterator[str]:
+    if config.allocation.name in ALLOCATORS:
+        options, problems = parse_options(config)
+        yield from problems or options.violations(config)
 
 
 def _sizes(config: Config) -> Iterator[str]:

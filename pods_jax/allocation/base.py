@@ -7,12 +7,15 @@ over groups to train on. All state is on the host and goes through `state_dict`.
 train on, and how many rollouts one of them gets in all its stages (on average, where the allocator varies it).
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from pods_jax.config import Config
+from pods_jax.config import Config, parse_section, raise_problems
 from pods_jax.records import Group, Prompt, Request
 from pods_jax.registry import Registry
+
+T = TypeVar("T")
 
 
 class Exhausted(Exception):
@@ -31,7 +34,10 @@ class Stream(Protocol):
 
 @runtime_checkable
 class Allocator(Protocol):
-    """Host side, deterministic, checkpointable."""
+    """Host side, deterministic, checkpointable.
+
+    A class may name its options' dataclass, with a method violations(config), as its attribute `Options`.
+    """
 
     def requests(self, stream: Stream) -> list[Request]:
         """What to generate next; counts may differ. Raises Exhausted.
@@ -54,7 +60,10 @@ class Allocator(Protocol):
         """Its counters (cumulative, part of its state) and gauges, under full metric names."""
 
     def state_dict(self) -> dict:
-        """All that decides the future: JSON-able values and numpy arrays, nested in dicts and lists."""
+        """All that decides the future: JSON-able values and numpy arrays, nested in dicts and lists.
+
+        To be taken while no requests are under way: after `observe`, before the next `requests`.
+        """
 
     def load_state_dict(self, state: dict) -> None:
         """Goes on from where `state_dict` was taken."""
@@ -63,3 +72,25 @@ class Allocator(Protocol):
 ALLOCATORS: Registry[Callable[[Config], Allocator]] = Registry("allocation.name")
 
 register = ALLOCATORS.register
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """Of an allocator that takes none."""
+
+    def violations(self, config: Config) -> Iterator[str]:
+        """Nothing can be wrong."""
+        yield from ()
+
+
+def parse_options(config: Config) -> tuple[Any, list[str]]:
+    """allocation.options as the named allocator's `Options`, and what is wrong with their names and types."""
+    options = getattr(ALLOCATORS[config.allocation.name], "Options", NoOptions)
+    return parse_section(options, config.allocation.options, "allocation.options.")
+
+
+def options_of(cls: type[T], config: Config) -> T:
+    """allocation.options as an options' dataclass. Raises UserError where the config was not validated and is wrong."""
+    options, problems = parse_section(cls, config.allocation.options, "allocation.options.")
+    raise_problems(problems or list(options.violations(config)))
+    return options

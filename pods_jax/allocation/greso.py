@@ -1,0 +1,167 @@
+"""GRESO (Zheng et al. 2025, arXiv 2506.02177): prompts whose rewards did not vary of late are skipped, by chance."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+
+from pods_jax.allocation.base import Stream, options_of, register
+from pods_jax.allocation.checks import too_small, unknown_choice
+from pods_jax.allocation.exhaustion import POLICIES
+from pods_jax.allocation.packing import pack_table, unpack_table
+from pods_jax.allocation.resampling import Resampling
+from pods_jax.allocation.streams import generator
+from pods_jax.config import Config
+from pods_jax.records import Group, Prompt
+
+TYPES = ("too_easy", "too_hard")
+
+
+@dataclasses.dataclass(frozen=True)
+class GresoOptions:
+    """Defaults are those of the authors' code, whose steps have 256 prompts.
+
+    Attributes:
+      p_initial: p_easy and p_hard at the start.
+      p_step: by how much they change a step; p_least, p_most: their bounds.
+      p_explore: the least chance that a prompt is not skipped.
+      target: the wanted share of groups without variance; easy_share: the part of it that is for easy prompts.
+      candidates: prompts of a step's first round; None: 1.5 x rollout.num_prompts.
+      least_candidates: prompts of a later round at least; None: a quarter of rollout.num_prompts.
+      margin: later rounds draw this much more than what is expected to suffice.
+      max_rounds: rounds in which a step must have its groups; on_exhausted: else "error", "train_partial" or "stop".
+    """
+
+    p_initial: float = 0.5
+    p_step: float = 0.01
+    p_least: float = 0.05
+    p_most: float = 0.95
+    p_explore: float = 0.01
+    target: float = 0.25
+    easy_share: float = 1 / 3
+    candidates: int | None = None
+    least_candidates: int | None = None
+    margin: float = 1.25
+    max_rounds: int = 10
+    on_exhausted: str = "error"
+
+    def violations(self, config: Config) -> Iterator[str]:
+        """What does not fit together, in words."""
+        if config.rollout.num_generations < 2:
+            yield "rollout.num_generations must be at least 2: the correctness of one rollout can not vary"
+        if not 0 <= self.p_least <= self.p_initial <= self.p_most <= 1:
+            yield "allocation.options: 0 <= p_least <= p_initial <= p_most <= 1 must hold"
+        for name in ("p_explore", "p_step", "target", "easy_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                yield f"allocation.options.{name} must lie in [0, 1], got {getattr(self, name)}"
+        yield from too_small("candidates", self.candidates, 1)
+        yield from too_small("least_candidates", self.least_candidates, 1)
+        yield from too_small("margin", self.margin, 1)
+        yield from too_small("max_rounds", self.max_rounds, 1)
+        yield from unknown_choice("on_exhausted", self.on_exhausted, POLICIES)
+
+
+@register("greso")
+class Greso(Resampling):
+    """Draws, skips, rolls out, and trains on the groups that vary.
+
+    A prompt whose last z epochs in a row were all right (all wrong) is skipped with probability
+    1 - max(p_easy ** z, p_explore) (p_hard). Each step, p_easy falls by p_step if at least the wanted share of its
+    candidates were all right, else it rises; p_hard likewise.
+
+    Our reading, where the paper leaves it open: the shares are of all candidates of the step, and p changes when the
+    step's groups are handed over, from the second epoch on (there is no history before); a later round draws
+    what is still needed x margin / (the step's share of candidates that varied), no more than the first; a round looks
+    at no more prompts than the data set has, so a data set that is skipped as a whole ends the step; a group without a
+    finite reward leaves the history as it is; groups beyond the step's need are discarded.
+    """
+
+    Options = GresoOptions
+
+    def __init__(self, config: Config):
+        o = options_of(GresoOptions, config)
+        super().__init__("greso", config, o.max_rounds, o.on_exhausted, keep_surplus=False)
+        self._options, self._seed = o, config.seed
+        self._p = dict.fromkeys(TYPES, o.p_initial)
+        self._rows: dict[str, dict[int, int]] = {name: {} for name in TYPES}
+        self._seen = dict.fromkeys((*TYPES, "passed", "invalid"), 0)
+        self._epoch = 0
+
+    # ---------------------------------------------------------------- candidates
+
+    def candidates(self, stream: Stream) -> list[Prompt]:
+        drawn: list[Prompt] = []
+        wanted = self._wanted()
+        for _ in range(max(stream.num_examples, wanted)):
+            (prompt,) = stream.next(1)
+            self._epoch = prompt.epoch
+            if self._skips(prompt):
+                self.accounts.add("skipped")
+            else:
+                drawn.append(prompt)
+            if len(drawn) == wanted:
+                break
+        return drawn
+
+    def _wanted(self) -> int:
+        o, P = self._options, self.num_prompts
+        first = math.ceil(1.5 * P) if o.candidates is None else o.candidates
+        total = sum(self._seen.values())
+        if not total:
+            return first
+        least = math.ceil(P / 4) if o.least_candidates is None else o.least_candidates
+        expected = (P - len(self.batch)) * total / max(self._seen["passed"], 1)
+        return min(max(math.ceil(o.margin * expected), least), max(first, least))
+
+    def _skips(self, prompt: Prompt) -> bool:
+        chance = 1.0
+        for name in TYPES:
+            chance *= self._p[name] ** self._rows[name].get(prompt.index, 0)
+        u = generator(self._seed, "greso", prompt.uid).random()
+        return bool(u >= max(chance, self._options.p_explore))
+
+    # ---------------------------------------------------------------- history
+
+    def note(self, group: Group, verdict: str) -> None:
+        index = group.request.prompt.index
+        self._seen[verdict] += 1
+        if verdict == "invalid":
+            return
+        for name in TYPES:
+            row = self._rows[name].pop(index, 0)
+            if name == verdict:
+                self._rows[name][index] = row + 1
+
+    def observe(self, groups: list[Group]) -> list[Group]:
+        ready = super().observe(groups)
+        if ready:
+            self._adapt()
+        return ready
+
+    def _adapt(self) -> None:
+        o, total = self._options, sum(self._seen.values())
+        targets = {"too_easy": o.target * o.easy_share, "too_hard": o.target * (1 - o.easy_share)}
+        for name in TYPES if self._epoch > 0 else ():
+            change = -o.p_step if self._seen[name] >= targets[name] * total else o.p_step
+            self._p[name] = min(max(self._p[name] + change, o.p_least), o.p_most)
+        self._seen = dict.fromkeys(self._seen, 0)
+
+    # ---------------------------------------------------------------- books and state
+
+    def metrics(self) -> dict[str, float]:
+        return super().metrics() | {
+            "allocation/p_easy": self._p["too_easy"],
+            "allocation/p_hard": self._p["too_hard"],
+        }
+
+    def state_dict(self) -> dict:
+        return super().state_dict() | {
+            "p": dict(self._p),
+            "rows": {name: pack_table(table) for name, table in self._rows.items()},
+            "seen": dict(self._seen),
+            "epoch": self._epoch,
+        }
+
+    def load_state_dict(self, state: Mapping) -> None:
+        super().load_state_dict(state)
+        self._p, self._seen, self._epoch = dict(state["p"]), dict(state["seen"]), state["epoch"]
+        self._rows = {name: unpack_table(table) for name, table in state["rows"].items()}

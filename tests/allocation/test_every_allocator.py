@@ -1,0 +1,128 @@
+"""What must hold for every allocator in every small world: books, sample indices, restoring, an end to every step."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_world import World, make, make_config, one_round, through_a_file
+
+from pods_jax.allocation import ALLOCATORS, Allocator, Exhausted
+from pods_jax.errors import UserError
+from pods_jax.validation import violations
+
+SMALL = st.integers(1, 12)
+POLICY = st.sampled_from(["error", "train_partial", "stop"])
+OPTIONS = {
+    "dynamic_sampling": st.fixed_dictionaries(
+        {
+            "candidates": SMALL,
+            "max_rounds": st.integers(1, 4),
+            "on_exhausted": POLICY,
+            "surplus": st.sampled_from(["discard", "keep"]),
+        }
+    ),
+    "pilot_commit": st.fixed_dictionaries(
+        {
+            "n_pilot": st.integers(2, 7),
+            "candidates": SMALL,
+            "p_lower": st.sampled_from([0.0, 0.125, 0.3]),
+            "p_upper": st.sampled_from([0.7, 0.75, 1.0]),
+            "p_solve": st.sampled_from([None, 0.5, 1.0]),
+            "evict_after_k_solved": st.integers(1, 3),
+            "buffer_size": SMALL,
+            "buffer_sampling": st.sampled_from(["random", "max_variance", "most_recent", "least_recent"]),
+            "max_staleness": st.integers(0, 3),
+            "clear_at_epoch_end": st.booleans(),
+            "max_rounds": st.integers(2, 5),
+            "on_exhausted": POLICY,
+        }
+    ),
+    "speed": st.fixed_dictionaries({"candidates": SMALL, "max_rounds": st.integers(2, 5), "on_exhausted": POLICY}),
+    "greso": st.fixed_dictionaries({"candidates": SMALL, "max_rounds": st.integers(1, 4), "on_exhausted": POLICY}),
+    "knapsack": st.just({"n_max": 16}),
+    "reinforce_ada": st.fixed_dictionaries(
+        {
+            "max_rounds": st.sampled_from([1, 2, 4]),
+            "exit_rule": st.sampled_from(["balanced", "positive_focused"]),
+        }
+    ),
+}
+RATES = st.lists(st.sampled_from([0.0, 0.05, 0.3, 0.5, 0.9, 1.0]), min_size=1, max_size=40)
+WORLDS = st.tuples(RATES, st.integers(0, 99), st.integers(1, 5))  # rates, seed, P
+
+
+def attempt(allocator, world):
+    """The groups of a round, and the exception that ended it."""
+    try:
+        return one_round(allocator, world), None
+    except (Exhausted, UserError) as end:
+        return [], end
+
+
+def plain(groups):
+    """Everything in groups, comparable with ==."""
+    return [
+        {
+            k: v.tolist() if isinstance(v, np.ndarray) else {n: a.tolist() for n, a in v.items()} if k == "parts" else v
+            for k, v in ((f.name, getattr(g, f.name)) for f in dataclasses.fields(g))
+        }
+        for g in groups
+    ]
+
+
+def test_every_allocator_is_tested_here():
+    assert set(OPTIONS) | {"uniform"} == set(ALLOCATORS)
+
+
+@pytest.mark.parametrize("name", ALLOCATORS)
+def test_defaults_are_valid_and_unknown_options_are_reported(name):
+    assert isinstance(make(name), Allocator)
+    assert violations(make_config(name, n=8, m=2)) == []
+    (problem,) = violations(make_config(name, max_ronds=3))
+    assert problem.startswith("unknown key allocation.options.max_ronds (")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@given(data=st.data(), world=WORLDS, restart=st.integers(0, 11))
+@settings(max_examples=60, deadline=None)
+def test_any_world(name, data, world, restart):
+    """A dozen rounds; another allocator, restored before the round `restart`, sees and does the same.
+
+    The books are checked around each round by `one_round`.
+    """
+    rates, seed, P = world
+    options = data.draw(OPTIONS[name])
+    first, world = make(name, seed=seed, P=P, **options), World(rates, seed, seed)
+    second, samples, rounds = None, set(), 0
+    limit = options.get("max_rounds", 1)
+    for i in range(12):
+        if i == restart:
+            second, other = make(name, seed=seed, P=P, **options), World(rates, seed, seed)
+            second.load_state_dict(through_a_file(first.state_dict()))
+            other.stream.load_state_dict(world.stream.state_dict())
+            other.version, other.rounds = world.version, [list(r) for r in world.rounds]
+            other.handed_over, other.counters = getattr(world, "handed_over", 0), dict(getattr(world, "counters", {}))
+        ready, end = attempt(first, world)
+        if second:
+            again, second_end = attempt(second, other)
+            assert plain(again) == plain(ready)
+            assert (type(second_end), str(second_end)) == (type(end), str(end))
+            assert other.rounds == world.rounds
+            assert second.metrics() == first.metrics()
+        if end:
+            assert name in str(end)
+            assert isinstance(end, UserError) == (options["on_exhausted"] == "error")
+            return
+        rounds = 0 if ready else rounds + 1
+        assert rounds < limit
+        for group in ready:
+            assert group.request.count == len(group.rewards) == len(group.texts)
+            assert len({t.partition("/")[0] for t in group.texts}) == 1
+            new = set(group.texts)
+            assert len(new) == len(group.texts)
+            assert not new & samples
+            samples |= new
+    for requests in world.rounds:
+        assert all(r.count > 0 for r in requests)
