@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from pods_jax.allocation import ALLOCATORS, parse_options
+from pods_jax.allocation import ALLOCATORS, option_problems
 from pods_jax.config import PROJECTIONS, Config, RewardConfig, raise_problems
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
@@ -148,8 +148,7 @@ def _parts(reward: RewardConfig) -> Iterator[str]:
 
 def _allocation(config: Config) -> Iterator[str]:
     if config.allocation.name in ALLOCATORS:
-        options, problems = parse_options(config)
-        yield from problems or options.violations(config)
+        yield from option_problems(config)
 
 
 def _sizes(config: Config) -> Iterator[str]:

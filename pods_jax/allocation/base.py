@@ -9,13 +9,11 @@ train on, and how many rollouts one of them gets in all its stages (on average, 
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from pods_jax.config import Config, parse_section, raise_problems
 from pods_jax.records import Group, Prompt, Request
 from pods_jax.registry import Registry
-
-T = TypeVar("T")
 
 
 class Exhausted(Exception):
@@ -36,7 +34,7 @@ class Stream(Protocol):
 class Allocator(Protocol):
     """Host side, deterministic, checkpointable.
 
-    A class may name its options' dataclass, with a method violations(config), as its attribute `Options`.
+    A class that takes options names their dataclass, a subclass of `Options`, as its attribute `Options`.
     """
 
     def requests(self, stream: Stream) -> list[Request]:
@@ -75,22 +73,29 @@ register = ALLOCATORS.register
 
 
 @dataclasses.dataclass(frozen=True)
-class NoOptions:
-    """Of an allocator that takes none."""
+class Options:
+    """What an allocator takes as allocation.options: none here, a subclass's fields otherwise, with their defaults."""
 
     def violations(self, config: Config) -> Iterator[str]:
-        """Nothing can be wrong."""
+        """What does not fit together, in words."""
         yield from ()
 
 
-def parse_options(config: Config) -> tuple[Any, list[str]]:
-    """allocation.options as the named allocator's `Options`, and what is wrong with their names and types."""
-    options = getattr(ALLOCATORS[config.allocation.name], "Options", NoOptions)
-    return parse_section(options, config.allocation.options, "allocation.options.")
+T = TypeVar("T", bound=Options)
 
 
 def options_of(cls: type[T], config: Config) -> T:
-    """allocation.options as an options' dataclass. Raises UserError where the config was not validated and is wrong."""
-    options, problems = parse_section(cls, config.allocation.options, "allocation.options.")
-    raise_problems(problems or list(options.violations(config)))
+    """The config's allocation.options as `cls`. Raises UserError where they are wrong."""
+    options, problems = _parse(cls, config)
+    raise_problems(problems)
     return options
+
+
+def option_problems(config: Config) -> list[str]:
+    """What is wrong with the options of the allocator that the config names."""
+    return _parse(getattr(ALLOCATORS[config.allocation.name], "Options", Options), config)[1]
+
+
+def _parse(cls: type[T], config: Config) -> tuple[T, list[str]]:
+    options, problems = parse_section(cls, config.allocation.options, "allocation.options.")
+    return options, [*problems, *options.violations(config)]

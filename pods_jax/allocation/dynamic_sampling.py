@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 
-from pods_jax.allocation.base import Stream, options_of, register
+from pods_jax.allocation.base import Options, Stream, options_of, register
 from pods_jax.allocation.checks import too_small, unknown_choice
 from pods_jax.allocation.exhaustion import POLICIES
 from pods_jax.allocation.resampling import Resampling
@@ -12,7 +12,7 @@ from pods_jax.records import Prompt
 
 
 @dataclasses.dataclass(frozen=True)
-class DynamicSamplingOptions:
+class DynamicSamplingOptions(Options):
     """Defaults are those of the authors' run of 512 prompts a step.
 
     Attributes:
@@ -28,7 +28,6 @@ class DynamicSamplingOptions:
     surplus: str = "discard"
 
     def violations(self, config: Config) -> Iterator[str]:
-        """What does not fit together, in words."""
         if config.rollout.num_generations < 2:
             yield "rollout.num_generations must be at least 2: the correctness of one rollout can not vary"
         yield from too_small("candidates", self.candidates, 1)

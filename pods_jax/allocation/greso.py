@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
-from pods_jax.allocation.base import Stream, options_of, register
+from pods_jax.allocation.base import Options, Stream, options_of, register
 from pods_jax.allocation.checks import too_small, unknown_choice
 from pods_jax.allocation.exhaustion import POLICIES
 from pods_jax.allocation.packing import pack_table, unpack_table
@@ -17,7 +17,7 @@ TYPES = ("too_easy", "too_hard")
 
 
 @dataclasses.dataclass(frozen=True)
-class GresoOptions:
+class GresoOptions(Options):
     """Defaults are those of the authors' code, whose steps have 256 prompts.
 
     Attributes:
@@ -45,7 +45,6 @@ class GresoOptions:
     on_exhausted: str = "error"
 
     def violations(self, config: Config) -> Iterator[str]:
-        """What does not fit together, in words."""
         if config.rollout.num_generations < 2:
             yield "rollout.num_generations must be at least 2: the correctness of one rollout can not vary"
         if not 0 <= self.p_least <= self.p_initial <= self.p_most <= 1:

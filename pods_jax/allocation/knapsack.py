@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from pods_jax.allocation.accounts import Accounts
-from pods_jax.allocation.base import Stream, options_of, register
+from pods_jax.allocation.base import Options, Stream, options_of, register
 from pods_jax.allocation.checks import too_small
 from pods_jax.allocation.outcomes import Tally, tally
 from pods_jax.allocation.packing import pack_table, unpack_table
@@ -15,7 +15,7 @@ from pods_jax.records import Group, Request
 
 
 @dataclasses.dataclass(frozen=True)
-class KnapsackOptions:
+class KnapsackOptions(Options):
     """Defaults are those of the authors' code.
 
     Attributes:
@@ -29,7 +29,6 @@ class KnapsackOptions:
     n_positive: int = 2
 
     def violations(self, config: Config) -> Iterator[str]:
-        """What does not fit together, in words."""
         n = config.rollout.num_generations
         for name in ("n_min", "n_negative", "n_positive"):
             yield from too_small(name, getattr(self, name), 2)

@@ -4,6 +4,7 @@ A rollout takes part if its correctness and its reward are finite: one whose rew
 not make a group worth training on either.
 """
 
+import functools
 import math
 from fractions import Fraction
 from typing import NamedTuple
@@ -54,6 +55,7 @@ def classify(outcome: Tally, band: tuple[int, int]) -> str:
     return "too_hard" if outcome.successes < lowest else "too_easy" if outcome.successes > highest else "passed"
 
 
+@functools.cache
 def counts_within(p_lower: float, p_upper: float, n: int) -> tuple[int, int]:
     """The smallest and largest count of successes in n with p_lower <= count / n <= p_upper, exactly.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pods_jax.allocation.base import options_of, register
+from pods_jax.allocation.base import Options, options_of, register
 from pods_jax.allocation.buffer import ORDERS
 from pods_jax.allocation.checks import too_small, unknown_choice
 from pods_jax.allocation.exhaustion import POLICIES
@@ -18,7 +18,7 @@ from pods_jax.records import Group
 
 
 @dataclasses.dataclass(frozen=True)
-class PilotCommitOptions:
+class PilotCommitOptions(Options):
     """Defaults are those of the paper's published runs, or of its code where the runs differ among themselves.
 
     Attributes:
@@ -62,7 +62,6 @@ class PilotCommitOptions:
         return pilot, kept, n - kept if self.n_commit is None else self.n_commit
 
     def violations(self, config: Config) -> Iterator[str]:
-        """What does not fit together, in words."""
         n = config.rollout.num_generations
         pilot, kept, commit = self.sizes(n)
         if pilot < 2:

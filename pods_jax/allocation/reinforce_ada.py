@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
 from pods_jax.allocation.accounts import Accounts
-from pods_jax.allocation.base import Stream, options_of, register
+from pods_jax.allocation.base import Options, Stream, options_of, register
 from pods_jax.allocation.checks import too_small, unknown_choice
 from pods_jax.allocation.outcomes import Tally, tally
 from pods_jax.allocation.packing import pack_groups, unpack_groups
@@ -30,7 +30,7 @@ EXIT_RULES: dict[str, Callable[[Tally, int], bool]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ReinforceAdaOptions:
+class ReinforceAdaOptions(Options):
     """Defaults are those of the authors' code, where a round has 8 rollouts a prompt and 8 are kept.
 
     Attributes:
@@ -43,7 +43,6 @@ class ReinforceAdaOptions:
     exit_rule: str = "balanced"
 
     def violations(self, config: Config) -> Iterator[str]:
-        """What does not fit together, in words."""
         n, m = config.rollout.num_generations, config.selection.num_kept
         yield from too_small("max_rounds", self.max_rounds, 1)
         yield from unknown_choice("exit_rule", self.exit_rule, tuple(EXIT_RULES))

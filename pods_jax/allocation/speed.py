@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 
-from pods_jax.allocation.base import options_of, register
+from pods_jax.allocation.base import Options, options_of, register
 from pods_jax.allocation.checks import too_small, unknown_choice
 from pods_jax.allocation.exhaustion import POLICIES
 from pods_jax.allocation.two_stage import Plan, TwoStage, solved_at
@@ -12,7 +12,7 @@ from pods_jax.records import Group
 
 
 @dataclasses.dataclass(frozen=True)
-class SpeedOptions:
+class SpeedOptions(Options):
     """Defaults are those of the authors' code.
 
     Attributes:
@@ -33,7 +33,6 @@ class SpeedOptions:
         return n - self.n_init if self.n_continue is None else self.n_continue
 
     def violations(self, config: Config) -> Iterator[str]:
-        """What does not fit together, in words."""
         n, more = config.rollout.num_generations, self.n_continued(config.rollout.num_generations)
         if more < 1 or self.n_init + more != n:
             yield (

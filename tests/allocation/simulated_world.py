@@ -16,14 +16,18 @@ from pods_jax.records import Group, Request
 class World:
     """The example i is answered correctly with probability rates[i]; a rollout depends on (uid, sample index) alone.
 
-    The shaped rewards vary in every group, so an allocator that filtered on them would be seen. version counts steps.
+    The shaped rewards vary in every group, so an allocator that filtered on them would be seen.
+
+    Attributes:
+      version: counts steps. rounds: the requests of every round; requested: their rollouts.
+      handed_over, counters: the rollouts that were ready, and the allocator's counters, when last looked at.
     """
 
     def __init__(self, rates, seed=0, stream_seed=0):
         self.rates, self.seed, self.version = np.asarray(rates, float), seed, 0
         examples = [Example(str(i), str(i)) for i in range(len(self.rates))]
         self.stream = PromptStream(examples, [[i] for i in range(len(self.rates))], stream_seed)
-        self.rounds = []  # the requests of every round
+        self.rounds, self.requested, self.handed_over, self.counters = [], 0, 0, {}
 
     def correct(self, request: Request) -> np.ndarray:
         u = np.random.default_rng([self.seed, request.prompt.uid, request.first]).random(request.count)
@@ -31,6 +35,7 @@ class World:
 
     def rollouts(self, requests) -> list[Group]:
         self.rounds.append(list(requests))
+        self.requested += sum(r.count for r in requests)
         return [self.group(r) for r in requests]
 
     def group(self, request: Request) -> Group:
@@ -85,17 +90,16 @@ def check_books(allocator, world, handed_over=()):
     m = {k.removeprefix("allocation/"): v for k, v in allocator.metrics().items()}
     held = sum(len(g.rewards) for g in allocator.held())
     assert m["rollouts_held"] == held
-    assert m["rollouts_generated"] == sum(r.count for requests in world.rounds for r in requests)
+    assert m["rollouts_generated"] == world.requested
     assert m["rollouts_generated"] == m["rollouts_handed_over"] + m["rollouts_discarded"] + held
-    world.handed_over = getattr(world, "handed_over", 0) + sum(len(g.rewards) for g in handed_over)
+    world.handed_over += sum(len(g.rewards) for g in handed_over)
     assert m["rollouts_handed_over"] == world.handed_over
     if "buffer_adds" in m:
         gone = m["buffer_pops"] + m["buffer_expired"] + m["buffer_overflowed"] + m["buffer_cleared"]
         assert m["buffer_adds"] == m["passed"] == gone + m["buffer_size"]
     gauges = ("rollouts_held", "buffer_size", "age_mean", "age_max", "p_easy", "p_hard")
     counters = {k: v for k, v in m.items() if k not in gauges}
-    before = getattr(world, "counters", dict.fromkeys(counters, 0))
-    assert all(counters[k] >= before[k] for k in before)
+    assert all(counters[k] >= before for k, before in world.counters.items())
     world.counters = counters
 
 
@@ -121,3 +125,14 @@ def through_a_file(state):
     np.savez(file, **arrays)
     loaded = np.load(io.BytesIO(file.getvalue()), allow_pickle=False)
     return give(json.loads(text))
+
+
+class ScriptedWorld(World):
+    """The first successes(prompt) rollouts of a pilot are right, and the first half of a commit."""
+
+    def __init__(self, num_examples, successes):
+        super().__init__(np.zeros(num_examples))
+        self.successes = successes
+
+    def correct(self, request):
+        return np.arange(request.count) < (request.count // 2 if request.first else self.successes(request.prompt))

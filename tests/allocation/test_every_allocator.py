@@ -102,8 +102,8 @@ def test_any_world(name, data, world, restart):
             second, other = make(name, seed=seed, P=P, **options), World(rates, seed, seed)
             second.load_state_dict(through_a_file(first.state_dict()))
             other.stream.load_state_dict(world.stream.state_dict())
-            other.version, other.rounds = world.version, [list(r) for r in world.rounds]
-            other.handed_over, other.counters = getattr(world, "handed_over", 0), dict(getattr(world, "counters", {}))
+            other.version, other.rounds, other.requested = world.version, list(world.rounds), world.requested
+            other.handed_over, other.counters = world.handed_over, world.counters
         ready, end = attempt(first, world)
         if second:
             again, second_end = attempt(second, other)

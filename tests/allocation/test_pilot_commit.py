@@ -1,0 +1,420 @@
+import dataclasses
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from simulated_world import ScriptedWorld, World, make, make_config, one_round, one_step, through_a_file
+
+from pods_jax.allocation import Exhausted
+from pods_jax.allocation.pilot_commit import most_varied
+from pods_jax.allocation.streams import generator
+from pods_jax.errors import UserError
+from pods_jax.records import Request
+from pods_jax.validation import violations
+
+
+def uids(things):
+    return [getattr(t, "request", t).prompt.uid for t in things]
+
+
+def counters(allocator, *names):
+    metrics = allocator.metrics()
+    return [int(metrics[f"allocation/{name}"]) for name in names]
+
+
+# ---------------------------------------------------------------- against a reference
+
+
+def reference(prompts, successes, orders, *, P, candidates, n, max_staleness, size, num_rounds):
+    """Pilot-Commit as plain lists, with thresholds 1/8 and 3/4 and eviction at 1.
+
+    prompts: the stream's, far enough. successes: of n pilots, by prompt. orders: sorts what is in the buffer.
+    Yields, for each round, the uids that are committed to, piloted, and (if it fills the batch) trained on.
+    """
+    prompts, evicted = iter(prompts), {}
+    buffer, batch, epoch, step, round_in_step = [], [], 0, 1, 1
+    waiting = next(prompts)
+    for _ in range(num_rounds):
+        # who is piloted
+        if waiting.epoch > epoch:
+            epoch, buffer, batch = waiting.epoch, [], []
+        piloted = []
+        while len(piloted) < candidates and waiting.epoch == epoch:
+            if waiting.index not in evicted or evicted[waiting.index] == epoch:
+                piloted.append(waiting)
+            waiting = next(prompts)
+        # who is committed to
+        buffer = [(prompt, added) for prompt, added in buffer if step - added <= max_staleness]
+        committed = orders(buffer, step, round_in_step)[: P - len(batch)]
+        chosen = {prompt.uid for prompt, _ in committed}
+        buffer = [(prompt, added) for prompt, added in buffer if prompt.uid not in chosen]
+        # what comes of it
+        batch = batch + [prompt for prompt, _ in committed]
+        for prompt in piloted:
+            rate = Fraction(successes(prompt), n)
+            if rate == 1:
+                evicted[prompt.index] = epoch
+            if Fraction(1, 8) <= rate <= Fraction(3, 4):
+                buffer.append((prompt, step))
+        buffer = buffer[-size:]
+        full = len(batch) == P
+        yield [p.uid for p, _ in committed], [p.uid for p in piloted], [p.uid for p in batch] if full else []
+        if full:
+            batch, step, round_in_step = [], step + 1, 0
+        round_in_step += 1
+
+
+def order_of(name, successes, n, seed):
+    def variance_first(items, *_):
+        return sorted(items, key=lambda item: abs(Fraction(successes(item[0]), n) - Fraction(1, 2)))
+
+    def shuffled(items, step, round_in_step):
+        return [items[i] for i in generator(seed, "buffer", step, round_in_step).permutation(len(items))]
+
+    return {
+        "least_recent": lambda items, *_: list(items),
+        "most_recent": lambda items, *_: list(reversed(items)),
+        "max_variance": variance_first,
+        "random": shuffled,
+    }[name]
+
+
+@pytest.mark.parametrize(
+    ("order", "num_examples", "size"),
+    [("random", 10_000, 10**5), ("max_variance", 1000, 150), ("most_recent", 1000, 10**5), ("least_recent", 1000, 150)],
+)
+def test_decisions_are_those_of_the_reference(order, num_examples, size):
+    """Into the second epoch at least, so that evictions, expiries, overflow and epoch ends take part."""
+    P, candidates, n, staleness = 64, 192, 8, 2
+    rates = np.random.default_rng(1).beta(0.6, 0.6, num_examples).round(2)
+    world = World(rates, seed=5, stream_seed=9)
+    prompts = World(rates, seed=5, stream_seed=9).stream.next(4 * num_examples)
+    pilots = {p.uid: int(world.correct(Request(p, n)).sum()) for p in prompts}
+
+    def successes(prompt):
+        return pilots[prompt.uid]
+
+    allocator = make("pilot_commit", seed=7, P=P, n=16, n_pilot=n, buffer_sampling=order, buffer_size=size,
+                     max_staleness=staleness)  # fmt: skip
+    num_rounds = 70 if num_examples == 10_000 else 16
+    expected = reference(
+        prompts, successes, order_of(order, successes, n, 7),
+        P=P, candidates=candidates, n=n, max_staleness=staleness, size=size, num_rounds=num_rounds,
+    )  # fmt: skip
+    for committed, piloted, trained in expected:
+        ready = one_round(allocator, world)
+        requests = world.rounds[-1]
+        assert uids([r for r in requests if r.stage == "commit"]) == committed
+        assert uids([r for r in requests if r.stage == "pilot"]) == piloted
+        assert uids(requests) == committed + piloted
+        assert uids(ready) == trained
+        assert all(len(g.rewards) == 16 for g in ready)
+    assert all(
+        counters(allocator, "evicted", "buffer_cleared", "buffer_overflowed" if size == 150 else "buffer_expired")
+    )
+    requested = [r for requests in world.rounds for r in requests]
+    pilots_requested = [r for r in requested if r.stage == "pilot"]
+    candidates_seen, *classes = counters(allocator, "candidates", "passed", "too_easy", "too_hard", "invalid")
+    assert candidates_seen == sum(classes) == len(pilots_requested)
+    assert counters(allocator, "rollouts_generated", "buffer_pops", "rounds") == [
+        sum(r.count for r in requested), len(requested) - len(pilots_requested), num_rounds
+    ]  # fmt: skip
+
+
+def test_pass_rates_are_binomial():
+    """True rates .1, .5, .8 pass with the chances .57, .96, .50 at 8 pilots (4 standard deviations)."""
+    for rate, chance in ((0.1, 0.5695), (0.5, 0.9609), (0.8, 0.4967)):
+        allocator, world = make("pilot_commit", P=100, n=16, n_pilot=8, candidates=2000), World(np.full(2000, rate))
+        one_round(allocator, world)
+        (passed,) = counters(allocator, "passed")
+        assert abs(passed - 2000 * chance) < 4 * np.sqrt(2000 * chance * (1 - chance))
+
+
+# ---------------------------------------------------------------- rounds
+
+
+def test_the_first_step_takes_two_rounds_and_binds_pilots_to_commits():
+    allocator, world = make("pilot_commit", P=4, n=8), ScriptedWorld(100, lambda p: p.uid % 3)  # 0, 1, 2 of 2
+    assert one_round(allocator, world) == []
+    ready = one_round(allocator, world)
+    first, second = world.rounds
+    assert [(r.stage, r.count, r.first) for r in first] == [("pilot", 2, 0)] * 12
+    assert [(r.stage, r.count, r.first) for r in second] == [("commit", 6, 2)] * 4 + [("pilot", 2, 0)] * 12
+    assert all(p.prompt.uid % 3 == 1 for p in second[:4])
+    for group, commit in zip(ready, second[:4], strict=True):
+        assert group.request.prompt == commit.prompt
+        assert group.texts == tuple(f"{commit.prompt.uid}/{i}" for i in range(8))
+        np.testing.assert_array_equal(group.correct, [True, False, True, True, True, False, False, False])
+    later = one_round(allocator, world)  # one round is enough from now on
+    assert all(g.policy_versions.tolist() == [0, 0, 1, 1, 1, 1, 1, 1] for g in later)
+
+
+def test_a_pilot_is_committed_to_up_to_the_staleness_bound_and_not_beyond():
+    """Ten pilots pass in step 1 and none after it: one is trained on a step, 0, 1 and 2 steps old; the rest expires."""
+    allocator = make("pilot_commit", P=1, n=4, n_pilot=2, candidates=10, max_staleness=2, max_rounds=3)
+    world = ScriptedWorld(1000, lambda p: 1 if p.uid < 10 else 0)
+    ages = []
+    for _ in range(3):
+        (group,) = one_step(allocator, world)
+        ages.append(int(group.policy_versions[-1] - group.policy_versions[0]))
+        assert allocator.metrics()["allocation/age_max"] == allocator.metrics()["allocation/age_mean"] == ages[-1]
+    assert ages == [0, 1, 2]
+    assert counters(allocator, "buffer_size", "buffer_expired") == [7, 0]
+    with pytest.raises(UserError, match="no full batch in 3 rounds"):
+        one_step(allocator, world)
+    assert counters(allocator, "buffer_size", "buffer_expired") == [0, 7]
+
+
+def test_no_bound_of_staleness_is_ever_passed():
+    for staleness, order in itertools.product(range(4), ("random", "least_recent")):
+        allocator = make("pilot_commit", P=3, n=4, n_pilot=2, max_staleness=staleness, buffer_sampling=order)
+        world = World(np.full(500, 0.5))
+        ages = [np.ptp(g.policy_versions) for _ in range(30) for g in one_step(allocator, world)]
+        assert max(ages) == staleness
+
+
+def test_a_full_buffer_drops_the_oldest():
+    allocator = make("pilot_commit", P=4, n=4, n_pilot=2, candidates=12, buffer_size=5, buffer_sampling="most_recent")
+    world = ScriptedWorld(100, lambda p: 1)
+    one_round(allocator, world)
+    assert counters(allocator, "buffer_size", "buffer_overflowed", "rollouts_discarded") == [5, 7, 14]
+    assert uids(one_step(allocator, world)) == [11, 10, 9, 8]
+
+
+# ---------------------------------------------------------------- epochs, deferral, eviction
+
+
+def test_at_an_epochs_end_what_waits_is_discarded_and_counted():
+    """10 examples, 4 candidates a round: rounds of 4, 4, 2, then the next epoch's."""
+    world = ScriptedWorld(10, lambda p: 1)
+    allocator = make("pilot_commit", P=3, n=4, n_pilot=2, candidates=4)
+    ready = [len(one_round(allocator, world)) for _ in range(4)]
+    assert [len([r for r in requests if r.stage == "pilot"]) for requests in world.rounds] == [4, 4, 2, 4]
+    assert ready == [0, 3, 3, 0]
+    assert counters(allocator, "buffer_adds", "buffer_pops", "buffer_cleared", "buffer_size") == [14, 6, 4, 4]
+    assert counters(allocator, "rollouts_discarded") == [8]
+    assert [p.prompt.epoch for p in world.rounds[3]] == [1] * 4
+
+
+def test_a_partial_batch_at_an_epochs_end_is_discarded_and_counted():
+    world = ScriptedWorld(9, lambda p: int(p.uid < 2))
+    allocator = make("pilot_commit", P=3, n=4, n_pilot=2, candidates=4)
+    for _ in range(3):  # two pass in the first round, are committed to in the second, and wait for a third
+        assert one_round(allocator, world) == []
+    assert [len(g.rewards) for g in allocator.held()] == [4, 4]
+    (before,) = counters(allocator, "rollouts_discarded")
+    assert one_round(allocator, world) == []
+    assert world.rounds[3][0].prompt.epoch == 1
+    assert allocator.held() == []
+    assert counters(allocator, "rollouts_discarded") == [before + 8 + 4 * 2]
+
+
+def test_epochs_can_end_without_effect():
+    world = ScriptedWorld(10, lambda p: 1)
+    allocator = make("pilot_commit", P=3, n=4, n_pilot=2, candidates=4, clear_at_epoch_end=False)
+    assert [len(one_round(allocator, world)) for _ in range(5)] == [0, 3, 3, 3, 3]
+    assert counters(allocator, "buffer_cleared", "rollouts_discarded") == [0, 0]
+
+
+def seen(world, epoch):
+    """The examples that were piloted in an epoch."""
+    pilots = [r.prompt for requests in world.rounds for r in requests if r.stage == "pilot"]
+    return {prompt.index for prompt in pilots if prompt.epoch == epoch}
+
+
+def test_hard_prompts_are_deferred_easy_ones_skipped_solved_ones_evicted_from_the_next_epoch_on():
+    world = ScriptedWorld(20, lambda p: [8, 7, 0, 4][p.index % 4])  # of 8: solved, too easy, too hard, passes
+    allocator = make("pilot_commit", P=2, n=16, n_pilot=8, candidates=5)
+    while not seen(world, 2):
+        one_round(allocator, world)
+    assert seen(world, 0) == set(range(20))
+    assert seen(world, 1) == {i for i in range(20) if i % 4}
+    kinds = [r.prompt.index % 4 for requests in world.rounds for r in requests if r.stage == "pilot"]
+    assert counters(allocator, "evicted", "too_easy") == [5, kinds.count(0) + kinds.count(1)]
+    assert counters(allocator, "too_hard", "deferred", "passed") == [kinds.count(2), kinds.count(2), kinds.count(3)]
+
+
+def test_eviction_after_k_epochs_in_a_row():
+    """Example 0 is solved in epochs 0 and 1, example 1 in 0 and 2 and 3: with k = 2 they go after 1 and 3."""
+    solved_in = {0: {0, 1}, 1: {0, 2, 3}}
+    world = ScriptedWorld(12, lambda p: 4 if p.epoch in solved_in.get(p.index, ()) else 2)
+    allocator = make("pilot_commit", P=2, n=8, n_pilot=4, candidates=4, evict_after_k_solved=2)
+    while not seen(world, 5):
+        one_round(allocator, world)
+    assert [{0, 1} & seen(world, epoch) for epoch in range(5)] == [{0, 1}, {0, 1}, {1}, {1}, set()]
+
+
+def test_an_example_can_pass_and_be_evicted():
+    """p_solve below p_upper: the two are independent."""
+    world = ScriptedWorld(8, lambda p: 3 if p.index < 4 else 2)
+    allocator = make("pilot_commit", P=2, n=8, n_pilot=4, candidates=4, p_solve=0.75)
+    while not seen(world, 1):
+        one_round(allocator, world)
+    assert counters(allocator, "passed", "evicted") == [12, 4]
+    assert seen(world, 1) == {4, 5, 6, 7}
+
+
+def test_without_p_solve_nothing_is_evicted():
+    world = ScriptedWorld(8, lambda p: 4 if p.index else 2)
+    allocator = make("pilot_commit", P=1, n=8, n_pilot=4, candidates=8, p_solve=None, clear_at_epoch_end=False)
+    while not seen(world, 1):
+        one_round(allocator, world)
+    assert seen(world, 1) == set(range(8))
+    assert counters(allocator, "evicted") == [0]
+
+
+# ---------------------------------------------------------------- no groups
+
+
+def run_out(world, **options):
+    """The steps' numbers of groups, what ended the run, and the allocator then."""
+    allocator, steps = make("pilot_commit", P=4, n=8, n_pilot=4, **options), []
+    while len(steps) < 100:
+        try:
+            steps.append(len(one_step(allocator, world)))
+        except (Exhausted, UserError) as end:
+            return steps, end, allocator
+    raise AssertionError("it never ended")
+
+
+@pytest.mark.parametrize(("policy", "error"), [("error", UserError), ("stop", Exhausted), ("train_partial", Exhausted)])
+def test_all_too_hard(policy, error):
+    steps, end, _ = run_out(World(np.zeros(1000)), on_exhausted=policy)
+    assert steps == []
+    assert type(end) is error
+    assert str(end) == (
+        "allocation pilot_commit: no full batch in 10 rounds; step 1 has 0 of 4 groups. Candidates in the run so far: "
+        "120, of which 0 passed, 0 were too easy, 120 too hard, 0 without a finite reward; 0 wait in the buffer. Raise "
+        "allocation.options.candidates or max_rounds, widen p_lower..p_upper, set clear_at_epoch_end = False where an "
+        "epoch has only a few rounds, or on_exhausted to 'train_partial' or 'stop'"
+    )
+
+
+def test_all_too_easy_without_eviction():
+    steps, end, _ = run_out(World(np.ones(30)), p_solve=None)
+    assert steps == []
+    assert "0 passed, 102 were too easy" in str(end)  # rounds of 12, 12, 6 in each epoch
+
+
+def test_everything_evicted():
+    steps, end, _ = run_out(World(np.ones(30)))
+    assert steps == []
+    assert "every one of the data set's examples was evicted as solved (30 of them)" in str(end)
+
+
+def test_what_waits_when_everything_is_evicted_is_still_trained_on():
+    """Seven prompts pass, and all are evicted (p_solve = 0.5): batches of 4 and 3."""
+    world = ScriptedWorld(7, lambda p: 2)
+    assert run_out(world, p_solve=0.5, on_exhausted="train_partial")[0] == [4, 3]
+    assert run_out(ScriptedWorld(7, lambda p: 2), p_solve=0.5, on_exhausted="stop")[0] == [4]
+
+
+def test_a_partial_batch_is_trained_on_when_what_waited_for_it_has_expired():
+    """Nothing is left to request: the partial batch comes out of an empty round."""
+    allocator = make("pilot_commit", P=2, n=4, n_pilot=2, p_solve=0.5, candidates=3, on_exhausted="train_partial")
+    world = ScriptedWorld(3, lambda p: 1)
+    assert [len(one_step(allocator, world)) for _ in range(2)] == [2, 1]
+    with pytest.raises(Exhausted, match="evicted"):
+        one_step(allocator, world)
+
+
+def test_fewer_examples_than_a_batch():
+    """With 3 examples, P = 4: an epoch is over in one round, and what passed is cleared, until the rounds are over."""
+    steps, end, allocator = run_out(World(np.full(3, 0.5)))
+    assert steps == []
+    assert "set clear_at_epoch_end = False" in str(end)
+    assert counters(allocator, "rounds") == [10]
+    allocator = make("pilot_commit", P=4, n=8, n_pilot=4, clear_at_epoch_end=False)
+    groups = one_step(allocator, World(np.full(3, 0.5)))
+    assert len({g.request.prompt.uid for g in groups}) == 4
+
+
+@pytest.mark.parametrize("field", ["rewards", "correct"])
+def test_not_a_number_never_passes_and_is_not_evicted(field):
+    world = World(np.full(50, 0.5))
+
+    def group(request):
+        bad = World.group(world, request)
+        return dataclasses.replace(bad, **{field: np.full(request.count, np.nan)})
+
+    world.group = group
+    steps, end, allocator = run_out(world)
+    assert steps == []
+    assert "0 passed, 0 were too easy, 0 too hard, 100 without a finite reward" in str(end)
+    assert counters(allocator, "deferred", "evicted") == [100, 0]
+
+
+# ---------------------------------------------------------------- fewer pilots in the union
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_most_varied_is_the_subset_of_largest_variance(n):
+    for bits in itertools.product([False, True], repeat=n):
+        correct = np.array(bits)
+        for count in range(n + 1):
+            chosen = most_varied(correct, count)
+            assert len(set(chosen.tolist())) == count
+            subsets = itertools.combinations(correct, count)
+            best = max(sum(s) * (count - sum(s)) for s in subsets)
+            assert correct[chosen].sum() * (~correct[chosen]).sum() == best
+
+
+@pytest.mark.parametrize(("choice", "places"), [("max_variance", [0, 1, 3, 4]), ("first", [0, 1, 2, 3])])
+def test_a_pilot_can_be_thinned(choice, places):
+    world = ScriptedWorld(100, lambda p: 3)
+    allocator = make("pilot_commit", P=2, n=10, n_pilot=6, n_effective=4, pilot_selection=choice)
+    for group in one_step(allocator, world):
+        uid = group.request.prompt.uid
+        assert group.texts == tuple(f"{uid}/{i}" for i in [*places, *range(6, 12)])
+        assert group.request.count == 10
+    assert counters(allocator, "rollouts_discarded") == [2 * 2]
+
+
+# ---------------------------------------------------------------- state and options
+
+
+def test_a_restored_allocator_still_has_the_prompt_that_waits_for_the_next_epoch():
+    """It was drawn in the epoch's last round, so the stream will not give it again."""
+    world = ScriptedWorld(10, lambda p: 1)
+    allocator, again = (make("pilot_commit", P=8, n=4, n_pilot=2, candidates=4) for _ in range(2))
+    for _ in range(3):
+        one_round(allocator, world)
+    state = through_a_file(allocator.state_dict())
+    assert state["source"]["waiting"]["epoch"] == 1
+    again.load_state_dict(state)
+    assert world.stream.position == 11
+    assert uids(again.requests(world.stream)) == [10, 11, 12, 13]
+
+
+def test_what_is_wrong_with_the_options():
+    problems = violations(
+        make_config(
+            "pilot_commit", n=8, n_pilot=1, n_commit=3, p_lower=0.8, p_upper=0.7, p_solve=0.0, candidates=0,
+            evict_after_k_solved=0, buffer_size=0, max_staleness=-1, max_rounds=1, pilot_selection="best",
+            buffer_sampling="max_varianc", on_exhausted="halt",
+        )
+    )  # fmt: skip
+    assert problems == [
+        "allocation.options.n_pilot = 1 must be at least 2: one rollout can not vary",
+        "allocation.options: 1 pilot + 3 commit rollouts must be rollout.num_generations = 8, with at least one commit",
+        "allocation.options: 0 <= p_lower <= p_upper <= 1 must hold, got p_lower = 0.8, p_upper = 0.7",
+        "allocation.options.p_solve must lie in (0, 1] or be None, got 0.0",
+        "allocation.options.candidates must be at least 1, got 0",
+        "allocation.options.evict_after_k_solved must be at least 1, got 0",
+        "allocation.options.buffer_size must be at least 1, got 0",
+        "allocation.options.max_staleness must be at least 0, got -1",
+        "allocation.options.max_rounds must be at least 2, got 1",
+        "allocation.options.pilot_selection = 'best' is unknown (known: first, max_variance)",
+        "allocation.options.buffer_sampling = 'max_varianc' is unknown (did you mean 'max_variance'?)",
+        "allocation.options.on_exhausted = 'halt' is unknown (known: error, stop, train_partial)",
+    ]
+    assert violations(make_config("pilot_commit", n=8, n_pilot=4, p_lower=0.3, p_upper=0.45)) == [
+        "allocation.options: no count of 4 pilots lies in p_lower..p_upper = 0.3..0.45"
+    ]
+    assert violations(make_config("pilot_commit", n=8, p_uper=0.5, max_rounds="ten")) == [
+        "allocation.options.max_rounds must be int, got 'ten'",
+        "unknown key allocation.options.p_uper (did you mean 'p_upper'?)",
+    ]
+    with pytest.raises(UserError, match="did you mean 'p_upper'"):
+        make("pilot_commit", p_uper=0.5)
