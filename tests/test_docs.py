@@ -1,4 +1,4 @@
-"""The guides are followed to the letter: what docs/extending.md says to write is written, and trains."""
+"""The guides are followed to the letter: what they say to write is written, and trains."""
 
 import json
 import re
@@ -25,9 +25,9 @@ train(config, sys.argv[2], Reporter())
 
 def test_the_guide_to_extending_works(tiny, tmp_path):
     shutil.copytree(ROOT / "pods_jax", tmp_path / "pods_jax")
-    guide = (ROOT / "docs/extending.md").read_text()
+    guide = "".join((ROOT / "docs" / name).read_text() for name in ("extending.md", "allocation.md"))
     files = re.findall(r"```python\n# (pods_jax/\S+)\n(.*?)```", guide, re.DOTALL)
-    assert len(files) == 4
+    assert len(files) == 5
     for name, code in files:
         (tmp_path / name).write_text(code)
     for key, value in re.findall(r"`--config\.(\S+)=(\w+)", guide):
@@ -41,6 +41,7 @@ def test_the_guide_to_extending_works(tiny, tmp_path):
     record = read_run(tmp_path / "run")
     assert record.config["selection"]["rule"] == "extremes"
     assert record.config["data"]["name"] == "copying"
+    assert record.config["allocation"]["name"] == "nearest_half"
     assert record.config["objective"]["loss_type"] == "sqrt_length"
     assert len(record.metrics) == 2
 

@@ -43,17 +43,12 @@ class ReinforceAdaOptions(Options):
     exit_rule: str = "balanced"
 
     def violations(self, config: Config) -> Iterator[str]:
-        n, m = config.rollout.num_generations, config.selection.num_kept
+        n = config.rollout.num_generations
         yield from too_small("max_rounds", self.max_rounds, 1)
         yield from unknown_choice("exit_rule", self.exit_rule, tuple(EXIT_RULES))
         if self.max_rounds >= 1 and n % self.max_rounds:
             yield (
                 f"rollout.num_generations = {n} must be a multiple of allocation.options.max_rounds = {self.max_rounds}"
-            )
-        elif self.max_rounds >= 1 and n // self.max_rounds < m:
-            yield (
-                f"a first round of rollout.num_generations / allocation.options.max_rounds = {n // self.max_rounds} "
-                f"rollouts must be at least selection.num_kept = {m}: a prompt may leave after it"
             )
 
 

@@ -1,6 +1,8 @@
 """What must hold for every allocator in every small world: books, sample indices, restoring, an end to every step."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,3 +128,22 @@ def test_any_world(name, data, world, restart):
             samples |= new
     for requests in world.rounds:
         assert all(r.count > 0 for r in requests)
+
+
+def test_the_tables_of_options_are_complete():
+    """Of docs/allocation.md: every option with its default, and no other."""
+    guide = (Path(__file__).parents[2] / "docs/allocation.md").read_text()
+    for name in OPTIONS:
+        (table,) = re.findall(rf"^### {name}\n\n(.*?)\n\n", guide, re.DOTALL | re.MULTILINE)
+        documented = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", table, re.MULTILINE))
+        fields = dataclasses.fields(ALLOCATORS[name].Options)
+        defaults = {f.name: round(f.default, 4) if type(f.default) is float else f.default for f in fields}
+        assert documented == {option: repr(default) for option, default in defaults.items()}
+
+
+def test_the_table_of_metrics_is_complete():
+    guide = (Path(__file__).parents[2] / "docs/allocation.md").read_text()
+    _, _, books = guide.partition("## The books")
+    documented = set(re.findall(r"`(\w+)`", books.partition("## An allocator of your own")[0]))
+    for name in OPTIONS:
+        assert {key.removeprefix("allocation/") for key in make(name).metrics()} <= documented

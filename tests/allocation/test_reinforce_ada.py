@@ -51,7 +51,3 @@ def test_what_is_wrong_with_the_options():
         "allocation.options.exit_rule = 'any' is unknown (known: balanced, positive_focused)",
         "rollout.num_generations = 32 must be a multiple of allocation.options.max_rounds = 5",
     ]
-    assert violations(make_config("reinforce_ada", n=32, m=16)) == [
-        "a first round of rollout.num_generations / allocation.options.max_rounds = 8 rollouts must be at least "
-        "selection.num_kept = 16: a prompt may leave after it"
-    ]
