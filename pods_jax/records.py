@@ -68,14 +68,28 @@ class Group:
     parts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
+ARRAYS = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
+"""The fields of a group that are arrays with an entry for each rollout."""
+
+
 def joined(groups: Sequence[Group]) -> Group:
     """One group of all rollouts of a prompt's groups, in order; the request is the first's, with the counts' sum."""
     first = groups[0]
-    arrays = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
     return Group(
         request=dataclasses.replace(first.request, count=sum(g.request.count for g in groups)),
         texts=sum((g.texts for g in groups), ()),
         reasons=sum((g.reasons for g in groups), ()),
         parts={name: np.concatenate([g.parts[name] for g in groups]) for name in first.parts},
-        **{name: np.concatenate([getattr(g, name) for g in groups]) for name in arrays},
+        **{name: np.concatenate([getattr(g, name) for g in groups]) for name in ARRAYS},
+    )
+
+
+def subset(group: Group, rows: np.ndarray) -> Group:
+    """The group of some of its rollouts, by their rows; its request asks for so many."""
+    return Group(
+        request=dataclasses.replace(group.request, count=len(rows)),
+        texts=tuple(group.texts[i] for i in rows),
+        reasons=tuple(group.reasons[i] for i in rows) if group.reasons else (),
+        parts={name: values[rows] for name, values in group.parts.items()},
+        **{name: getattr(group, name)[rows] for name in ARRAYS},
     )

@@ -1,6 +1,6 @@
 import numpy as np
 
-from pods_jax.records import Group, Prompt, Request, joined
+from pods_jax.records import ARRAYS, Group, Prompt, Request, joined, subset
 
 
 def group(count, first, version):
@@ -35,3 +35,14 @@ def test_joined_keeps_every_rollout_in_order():
     np.testing.assert_allclose(union.rewards, np.arange(5) / 10, rtol=1e-6)
     np.testing.assert_array_equal(union.policy_versions, [7, 7, 8, 8, 8])
     np.testing.assert_array_equal(union.parts["correctness"], np.arange(5))
+
+
+def test_subset_takes_rows_of_everything():
+    whole = group(5, 0, 7)
+    part = subset(whole, np.array([3, 1]))
+    assert part.request == Request(whole.request.prompt, 2, "pilot", 0)
+    assert part.texts == ("3", "1")
+    assert len(part.reasons) == 2
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[[3, 1]])
+    np.testing.assert_array_equal(part.parts["correctness"], [3, 1])

@@ -9,7 +9,7 @@ from pods_jax.records import Group
 POLICIES = ("error", "train_partial", "stop")
 
 
-def settle(policy: str, message: str, partial: Sequence[Group]) -> list[Group]:
+def when_exhausted(policy: str, message: str, partial: Sequence[Group]) -> list[Group]:
     """The groups to train on all the same.
 
     Args:

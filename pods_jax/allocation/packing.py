@@ -5,40 +5,37 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pods_jax.records import Group, Prompt, Request, joined
+from pods_jax.records import ARRAYS, Group, Prompt, Request, joined, subset
 
 
 def pack_groups(groups: Sequence[Group]) -> dict:
-    """The state of groups whose rollouts are equally long arrays; {} for none."""
+    """The state of groups whose token arrays are equally long; {} for none."""
     if not groups:
         return {}
-    all_of_them = joined(groups)
-    arrays = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
+    whole = joined(groups)
     return {
         "requests": [dataclasses.asdict(g.request) for g in groups],
         "sizes": [len(g.rewards) for g in groups],
-        "texts": list(all_of_them.texts),
-        "reasons": list(all_of_them.reasons),
-        "parts": dict(all_of_them.parts),
-    } | {name: getattr(all_of_them, name) for name in arrays}
+        "texts": list(whole.texts),
+        "reasons": list(whole.reasons),
+        "parts": dict(whole.parts),
+    } | {name: getattr(whole, name) for name in ARRAYS}
 
 
 def unpack_groups(state: Mapping) -> list[Group]:
     """The groups that `pack_groups` packed."""
-    ends = np.cumsum(state.get("sizes", [])).astype(int)
-    rows = [slice(end - size, end) for end, size in zip(ends, state.get("sizes", []), strict=True)]
-    return [_unpack(state, request, row) for request, row in zip(state.get("requests", []), rows, strict=True)]
-
-
-def _unpack(state: Mapping, request: Mapping, row: slice) -> Group:
-    arrays = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
-    return Group(
-        request=Request(**{**request, "prompt": unpack_prompt(request["prompt"])}),
-        texts=tuple(state["texts"][row]),
-        reasons=tuple(state["reasons"][row]),
-        parts={name: values[row] for name, values in state["parts"].items()},
-        **{name: state[name][row] for name in arrays},
+    if not state:
+        return []
+    requests = [Request(**{**r, "prompt": unpack_prompt(r["prompt"])}) for r in state["requests"]]
+    whole = Group(
+        request=requests[0],
+        texts=tuple(state["texts"]),
+        reasons=tuple(state["reasons"]),
+        parts=state["parts"],
+        **{name: state[name] for name in ARRAYS},
     )
+    rows = np.split(np.arange(len(whole.rewards)), np.cumsum(state["sizes"])[:-1])
+    return [dataclasses.replace(subset(whole, r), request=q) for r, q in zip(rows, requests, strict=True)]
 
 
 def unpack_prompt(state: Mapping) -> Prompt:
@@ -54,15 +51,3 @@ def pack_table(table: Mapping[int, int]) -> np.ndarray:
 def unpack_table(pairs: np.ndarray) -> dict[int, int]:
     """The table that `pack_table` packed."""
     return {int(key): int(value) for key, value in pairs}
-
-
-def subset(group: Group, rows: np.ndarray) -> Group:
-    """The group of some of its rollouts; the request is told their number."""
-    arrays = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
-    return Group(
-        request=dataclasses.replace(group.request, count=len(rows)),
-        texts=tuple(group.texts[i] for i in rows),
-        reasons=tuple(group.reasons[i] for i in rows) if group.reasons else (),
-        parts={name: values[rows] for name, values in group.parts.items()},
-        **{name: getattr(group, name)[rows] for name in arrays},
-    )

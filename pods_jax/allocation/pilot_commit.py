@@ -11,10 +11,9 @@ from pods_jax.allocation.buffer import ORDERS
 from pods_jax.allocation.checks import too_small, unknown_choice
 from pods_jax.allocation.exhaustion import POLICIES
 from pods_jax.allocation.outcomes import counts_within
-from pods_jax.allocation.packing import subset
 from pods_jax.allocation.two_stage import Plan, TwoStage, solved_at
 from pods_jax.config import Config
-from pods_jax.records import Group
+from pods_jax.records import Group, subset
 
 
 @dataclasses.dataclass(frozen=True)

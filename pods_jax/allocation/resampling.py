@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pods_jax.allocation.accounts import Accounts
 from pods_jax.allocation.base import Stream
-from pods_jax.allocation.exhaustion import settle
+from pods_jax.allocation.exhaustion import when_exhausted
 from pods_jax.allocation.outcomes import classify, tally, varies
 from pods_jax.allocation.packing import pack_groups, unpack_groups
 from pods_jax.config import Config
@@ -43,7 +43,7 @@ class Resampling:
         prompts = self.candidates(stream)
         self.accounts.add("candidates", len(prompts))
         if not prompts and not self.batch:
-            settle(self._on_exhausted, self._why(), partial=[])
+            when_exhausted(self._on_exhausted, self._why(), partial=[])
         return [Request(p, self.n) for p in prompts]
 
     def observe(self, groups: list[Group]) -> list[Group]:
@@ -59,7 +59,7 @@ class Resampling:
         if len(self.batch) >= self.num_prompts:
             return self._hand_over(self.batch[: self.num_prompts], self.batch[self.num_prompts :])
         if self.round >= self._max_rounds or not groups:
-            return self._hand_over(settle(self._on_exhausted, self._why(), self.batch), [])
+            return self._hand_over(when_exhausted(self._on_exhausted, self._why(), self.batch), [])
         return []
 
     def _hand_over(self, batch: list[Group], surplus: Sequence[Group]) -> list[Group]:

@@ -14,7 +14,7 @@ from pods_jax.allocation.accounts import Accounts
 from pods_jax.allocation.base import Stream
 from pods_jax.allocation.buffer import ReplayBuffer
 from pods_jax.allocation.candidates import CandidateSource
-from pods_jax.allocation.exhaustion import settle
+from pods_jax.allocation.exhaustion import when_exhausted
 from pods_jax.allocation.outcomes import Tally, classify, tally
 from pods_jax.allocation.packing import pack_groups, unpack_groups
 from pods_jax.allocation.streams import generator
@@ -39,7 +39,7 @@ class Plan:
       buffer_size, buffer_order: see `ReplayBuffer`.
       max_staleness: how many steps a pilot may be older than its commit; None: no bound.
       clear_at_epoch_end: whether what waits at the end of an epoch is discarded.
-      max_rounds: rounds a step; on_exhausted: see `settle`.
+      max_rounds: rounds a step; on_exhausted: see `when_exhausted`.
     """
 
     num_prompts: int
@@ -97,7 +97,7 @@ class TwoStage:
             Request(g.request.prompt, self._plan.n_commit, "commit", first=self._plan.n_pilot) for g in self._committing
         ]
         if not commits and not drawn and not self._batch:
-            settle(self._plan.on_exhausted, self._why(), partial=[])
+            when_exhausted(self._plan.on_exhausted, self._why(), partial=[])
         return commits + [Request(prompt, self._plan.n_pilot, "pilot") for prompt in drawn]
 
     def observe(self, groups: list[Group]) -> list[Group]:
@@ -113,7 +113,7 @@ class TwoStage:
         if len(self._batch) == self._plan.num_prompts:
             return self._hand_over(self._batch)
         if self._round >= self._plan.max_rounds or (self._spent and not self._buffer):
-            return self._hand_over(settle(self._plan.on_exhausted, self._why(), self._batch))
+            return self._hand_over(when_exhausted(self._plan.on_exhausted, self._why(), self._batch))
         return []
 
     def _judge(self, pilot: Group) -> None:

@@ -97,7 +97,7 @@ def test_decisions_are_those_of_the_reference(order, num_examples, size):
 
     allocator = make("pilot_commit", seed=7, P=P, n=16, n_pilot=n, buffer_sampling=order, buffer_size=size,
                      max_staleness=staleness)  # fmt: skip
-    num_rounds = 70 if num_examples == 10_000 else 16
+    num_rounds = 60 if num_examples == 10_000 else 16
     expected = reference(
         prompts, successes, order_of(order, successes, n, 7),
         P=P, candidates=candidates, n=n, max_staleness=staleness, size=size, num_rounds=num_rounds,
