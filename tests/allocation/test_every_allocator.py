@@ -51,6 +51,14 @@ OPTIONS = {
         }
     ),
 }
+RICH = {  # options that make much of the state matter, for a world in which no step fails
+    "dynamic_sampling": {"surplus": "keep", "candidates": 5},
+    "pilot_commit": {"n_pilot": 4, "p_solve": 0.75, "evict_after_k_solved": 2, "buffer_size": 14, "max_staleness": 1},
+    "speed": {"candidates": 7},
+    "greso": {"p_step": 0.1},
+    "knapsack": {"n_max": 16},
+    "reinforce_ada": {"max_rounds": 4},
+}
 RATES = st.lists(st.sampled_from([0.0, 0.05, 0.3, 0.5, 0.9, 1.0]), min_size=1, max_size=40)
 WORLDS = st.tuples(RATES, st.integers(0, 99), st.integers(1, 5))  # rates, seed, P
 
@@ -128,6 +136,29 @@ def test_any_world(name, data, world, restart):
             samples |= new
     for requests in world.rounds:
         assert all(r.count > 0 for r in requests)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_restored_before_any_round_it_goes_on_the_same(name):
+    """40 rounds over several epochs; from before each of them, the next six again."""
+    rates = np.random.default_rng(0).beta(0.7, 0.5, 50)
+    allocator, world = make(name, P=4, n=8, m=4, **RICH[name]), World(rates)
+    saved, log = [], []
+    for _ in range(40):
+        saved.append((through_a_file(allocator.state_dict()), world.stream.state_dict(), world.version))
+        ready = one_round(allocator, world)
+        log.append((world.rounds[-1], plain(ready), allocator.metrics()))
+    for start, (state, position, version) in enumerate(saved):
+        again, other = make(name, P=4, n=8, m=4, **RICH[name]), World(rates)
+        again.load_state_dict(state)
+        other.stream.load_state_dict(position)
+        other.version = version
+        for requests, ready, metrics in log[start : start + 6]:
+            assert again.requests(other.stream) == requests
+            mine = again.observe(other.rollouts(requests))
+            other.version += bool(mine)
+            assert plain(mine) == ready
+            assert again.metrics() == metrics
 
 
 def test_the_tables_of_options_are_complete():
