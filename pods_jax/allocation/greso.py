@@ -78,7 +78,7 @@ class Greso(Resampling):
 
     def __init__(self, config: Config):
         o = options_of(GresoOptions, config)
-        super().__init__("greso", config, o.max_rounds, o.on_exhausted, keep_surplus=False)
+        super().__init__("greso", config, o.max_rounds, o.on_exhausted, counters=["skipped"])
         self._options, self._seed = o, config.seed
         self._p = dict.fromkeys(TYPES, o.p_initial)
         self._rows: dict[str, dict[int, int]] = {name: {} for name in TYPES}

@@ -10,7 +10,7 @@ from pods_jax.allocation.packing import pack_groups, unpack_groups
 from pods_jax.config import Config
 from pods_jax.records import Group, Prompt, Request
 
-COUNTERS = ("rounds", "candidates", "passed", "too_easy", "too_hard", "invalid", "surplus", "skipped")
+COUNTERS = ("rounds", "candidates", "passed", "too_easy", "too_hard", "invalid", "surplus")
 
 
 class Resampling:
@@ -21,10 +21,22 @@ class Resampling:
       batch: the step's groups so far; accounts: its counters.
     """
 
-    def __init__(self, name: str, config: Config, max_rounds: int, on_exhausted: str, keep_surplus: bool):
-        """keep_surplus: whether what passes beyond the step's need is handed over in the next step."""
+    def __init__(
+        self,
+        name: str,
+        config: Config,
+        max_rounds: int,
+        on_exhausted: str,
+        *,
+        keep_surplus: bool = False,
+        counters: Sequence[str] = (),
+    ):
+        """keep_surplus: whether what passes beyond the step's need is handed over in the next step.
+
+        counters: names of further ones.
+        """
         self.num_prompts, self.n = config.rollout.num_prompts, config.rollout.num_generations
-        self.accounts = Accounts(COUNTERS)
+        self.accounts = Accounts((*COUNTERS, *counters))
         self.step, self.round = 1, 0
         self.batch: list[Group] = []
         self._name = name
@@ -77,7 +89,7 @@ class Resampling:
             f"allocation {self._name}: step {self.step} has {len(self.batch)} of {self.num_prompts} groups after "
             f"{self.round} rounds. Candidates in the run so far: {c['candidates']}, of which {c['passed']} had varying "
             f"correctness, {c['too_easy']} were all right, {c['too_hard']} all wrong, {c['invalid']} without a finite "
-            f"reward; {c['skipped']} were skipped. Raise allocation.options.candidates or max_rounds, or set "
+            f"reward. Raise allocation.options.candidates or max_rounds, or set "
             "on_exhausted to 'train_partial' or 'stop'"
         )
 
