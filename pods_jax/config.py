@@ -140,6 +140,7 @@ class ObjectiveConfig:
     surrogate, loss_type: what a token's loss is; how tokens are averaged.
     old_logprobs: what the ratio is taken against: "recompute", the policy before the step's first update (so that
       stale rollouts count as on-policy), or "behaviour", the log-probabilities that each rollout was sampled with.
+    kl_penalty: beta times the KL is a term of the "loss", or is taken off the "reward" (summed k1, before selection).
     importance_sampling_cap: bound of the weight that corrects what sampler and learner disagree on; None: no weight.
     """
 
@@ -154,6 +155,7 @@ class ObjectiveConfig:
     epsilon_high: float | None = None
     delta: float | None = None
     beta: float = 0.0
+    kl_penalty: str = "loss"
     kl_estimator: str = "k3"
     use_bias_correction_kl: bool = False
     importance_sampling_level: str = "token"
@@ -161,6 +163,16 @@ class ObjectiveConfig:
     importance_sampling_cap: float | None = None
     num_iterations: int = 1
     mask_truncated_completions: bool = False
+
+    @property
+    def loss_beta(self) -> float:
+        """The KL's weight in the loss."""
+        return self.beta if self.kl_penalty == "loss" else 0.0
+
+    @property
+    def reward_beta(self) -> float:
+        """The KL's weight in the reward."""
+        return self.beta if self.kl_penalty == "reward" else 0.0
 
 
 @dataclasses.dataclass(frozen=True)

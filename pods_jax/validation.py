@@ -90,6 +90,7 @@ def _names(config: Config) -> Iterator[str]:
         "objective.surrogate": SURROGATES,
         "objective.loss_type": LOSSES,
         "objective.scale_rewards": ("group", "batch", "none"),
+        "objective.kl_penalty": ("loss", "reward"),
         "objective.kl_estimator": ("k1", "k2", "k3"),
         "objective.importance_sampling_level": LEVELS,
         "objective.old_logprobs": ("recompute", "behaviour"),

@@ -111,7 +111,7 @@ class Micro(NamedTuple):
 
 
 _OPTIONS = (
-    "surrogate", "epsilon", "epsilon_high", "delta", "beta", "kl_estimator", "use_bias_correction_kl",
+    "surrogate", "epsilon", "epsilon_high", "delta", "kl_estimator", "use_bias_correction_kl",
     "importance_sampling_level", "importance_sampling_cap",
 )  # fmt: skip
 
@@ -144,7 +144,7 @@ def make_update(
       max_completion_length: the constant of `dr_grpo`.
       lora: which adapters the state holds; rank 0: it holds the model's parameters.
     """
-    options = {name: getattr(objective, name) for name in _OPTIONS}
+    options = {name: getattr(objective, name) for name in _OPTIONS} | {"beta": objective.loss_beta}
     model = model.clone(activations=batch_sharding(mesh))
     shardings = _state_shardings(model, optimizer, mesh, lora)
     devices = num_shards(mesh)

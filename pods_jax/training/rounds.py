@@ -8,6 +8,7 @@ import jax
 from pods_jax.allocation.base import Exhausted
 from pods_jax.records import Group, Request
 from pods_jax.training.accounts import count_generated
+from pods_jax.training.reference import penalised
 from pods_jax.training.rollouts import rollout_groups
 from pods_jax.training.run import Run
 
@@ -27,6 +28,9 @@ def collect_groups(run: Run, key: jax.Array, step: int) -> tuple[list[Group], li
         claim(taken, requests)
         groups = rollout_groups(run, params, requests, key, version=step - 1) if requests else []
         count_generated(run.totals, groups)
+        if groups and run.config.objective.reward_beta:
+            with run.clock.phase("verify"):
+                groups = penalised(run, groups)
         generated += groups
         if ready := run.allocator.observe(groups):
             return generated, ready

@@ -8,10 +8,10 @@ from pods_jax.learner import Batch
 from pods_jax.learner.optimizer import make_schedule
 from pods_jax.parallel import batch_sharding, num_shards
 from pods_jax.records import Group
-from pods_jax.rollout import group_logprobs
 from pods_jax.training.accounts import count_trained, settle
 from pods_jax.training.batching import make_batch, select_groups
 from pods_jax.training.metrics import candidate_metrics, rollout_metrics, staleness_metrics
+from pods_jax.training.reference import reference_logprobs
 from pods_jax.training.rounds import collect_groups
 from pods_jax.training.run import Metrics, Run
 
@@ -65,8 +65,9 @@ def optimise(run: Run, batch: Batch) -> Metrics:
       Diverged: training.max_skipped_updates updates in a row were skipped.
     """
     on_host, batch = batch, jax.device_put(batch, batch_sharding(run.mesh))
-    if run.ref_params is not None:
-        batch = batch._replace(ref_logprobs=_reference_logprobs(run, batch))
+    if run.config.objective.loss_beta:
+        references = reference_logprobs(run, batch.prompts, batch.prompt_lengths, batch.completions)
+        batch = batch._replace(ref_logprobs=references)
     skipped = []
     for _ in range(run.config.objective.num_iterations):
         run.state, metrics, logprobs = run.update(run.state, batch, run.base)
@@ -79,18 +80,3 @@ def optimise(run: Run, batch: Batch) -> Metrics:
     if run.skipped_in_a_row >= run.config.training.max_skipped_updates:
         raise Diverged(on_host)
     return {k: float(v) for k, v in metrics.items()} | {"skipped_updates": float(sum(skipped))}
-
-
-def _reference_logprobs(run: Run, batch: Batch) -> jax.Array:
-    return _score(
-        run.model,
-        run.ref_params,
-        batch.prompts,
-        batch.prompt_lengths,
-        batch.completions,
-        temperature=run.config.rollout.temperature,
-        chunk_size=run.config.optimizer.logprob_chunk_size,
-    ).logprobs
-
-
-_score = jax.jit(group_logprobs, static_argnames=("model", "temperature", "chunk_size"))

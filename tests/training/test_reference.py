@@ -1,0 +1,70 @@
+"""The KL to the reference policy, in the reward."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pods_jax.analysis.runs import read_run
+from pods_jax.config import from_mapping
+from pods_jax.rewards import RewardPool
+from pods_jax.rollout import token_logprobs
+from pods_jax.training import Reporter, train
+from pods_jax.training.reference import penalised
+from pods_jax.training.rounds import collect_groups
+from pods_jax.training.run import make_run
+from pods_jax.training.setup import load_task
+
+
+@pytest.fixture
+def config(tiny):
+    tiny.objective.beta, tiny.objective.kl_penalty = 0.25, "reward"
+    tiny.training.num_steps, tiny.training.eval_every_steps = 3, 0
+    config, problems = from_mapping(tiny)
+    assert not problems
+    return config
+
+
+def row_logprobs(run, params, group):
+    """[n, T], of rows of prompt and completion, in float64."""
+    prompt, (n, T) = group.request.prompt.tokens, group.tokens.shape
+    rows = jnp.asarray(np.concatenate([np.tile(np.int32(prompt), (n, 1)), group.tokens], axis=1))
+    sizes = jnp.full(n, len(prompt)), jnp.asarray(group.lengths)
+    return np.float64(token_logprobs(run.model, params, rows, *sizes, max_completion_length=T))
+
+
+def first_rollouts(group, count):
+    arrays = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
+    return dataclasses.replace(group, **{name: getattr(group, name)[:count] for name in arrays})
+
+
+def test_the_penalty_is_beta_times_the_summed_difference_of_log_probabilities(config):
+    with RewardPool(1) as pool:
+        run = make_run(config, load_task(config), pool, lambda *_: None)
+        groups, _ = collect_groups(run, jax.random.key(0), 1)
+    groups = [groups[0], *(first_rollouts(group, 5) for group in groups[1:3])]  # of unequal sizes
+    other = jax.tree.map(
+        lambda x: x + 0.1 * jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), run.ref_params
+    )
+    run = dataclasses.replace(run, ref_params=other)
+    assert len({length for group in groups for length in group.lengths.tolist()}) > 1
+    for group, got in zip(groups, penalised(run, groups), strict=True):
+        ratio = row_logprobs(run, run.state.params, group) - row_logprobs(run, other, group)
+        kl = np.array([row[:length].sum() for row, length in zip(ratio, group.lengths, strict=True)])
+        assert np.abs(kl).max() > 1e-2
+        np.testing.assert_allclose(got.parts["kl"], kl, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(got.rewards, group.rewards - 0.25 * kl, rtol=1e-4, atol=1e-5)
+        assert got.correct is group.correct
+        assert got.parts["correctness"] is group.parts["correctness"]
+
+
+def test_a_run_takes_the_kl_off_the_reward_and_not_the_loss(config, tmp_path):
+    train(config, tmp_path / "run", Reporter())
+    first, *_, last = metrics = read_run(tmp_path / "run").metrics
+    for m in metrics:
+        assert m["reward"] == pytest.approx(m["accuracy"] - 0.25 * m["rewards/kl/mean"], abs=1e-5)
+        assert "kl" not in m
+    assert abs(first["rewards/kl/mean"]) < 1e-4  # the policy is still the reference
+    assert abs(last["rewards/kl/mean"]) > 1e-4
