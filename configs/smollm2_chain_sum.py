@@ -38,7 +38,7 @@ def get_config(task: str = "chain_sum") -> ConfigDict:
     c = default_config()
     c.data.name, c.data.options, c.rollout.max_prompt_length, c.rollout.max_completion_length = TASKS[task]
     c.model.path = "smollm2-135m"
-    c.model.remat = True
+    c.model.remat = "full"
 
     c.rollout.num_prompts, c.rollout.num_generations = 4, 16
     c.selection.rule, c.selection.num_kept = "max_variance", 4
@@ -46,7 +46,6 @@ def get_config(task: str = "chain_sum") -> ConfigDict:
     c.optimizer.learning_rate = 2e-5
     c.optimizer.warmup_steps = 2
     c.optimizer.micro_batch_size_per_device = 4
-    c.optimizer.logprob_chunk_size = 128
 
     c.training.num_steps = 60
     c.training.eval_every_steps = 20

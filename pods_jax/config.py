@@ -17,11 +17,16 @@ from pods_jax.registry import nearest
 
 @dataclasses.dataclass(frozen=True)
 class ModelSection:
-    """path: a folder, hub id or .gguf; None: random weights in the shape that the other fields give."""
+    """path: a folder, hub id or .gguf; None: random weights in the shape that the other fields give.
+
+    dtype: of the weights; compute_dtype: that they are multiplied in, with norms, softmaxes and logits in float32
+    (None: dtype). remat: "none", "full" or the name of one of JAX's policies (see `decoder.REMAT`).
+    """
 
     path: str | None = None
     dtype: str = "float32"
-    remat: bool = False
+    compute_dtype: str | None = None
+    remat: str = "none"
     hidden_size: int = 96
     intermediate_size: int = 256
     num_hidden_layers: int = 2
@@ -180,6 +185,7 @@ class OptimizerConfig:
     """AdamW, its schedule over training.num_steps, and how a batch is split to fit memory.
 
     decay_fraction: the share of the steps, at the end, in which "warmup_stable_decay" falls to 0.
+    logprob_chunk_size: tokens that are projected onto the vocabulary at a time; None: 64 MiB of logits.
     """
 
     learning_rate: float = 1e-6

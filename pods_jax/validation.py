@@ -7,6 +7,7 @@ from pods_jax.allocation import ALLOCATORS, option_problems
 from pods_jax.config import PROJECTIONS, Config, RewardConfig, raise_problems
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
+from pods_jax.models.decoder import REMAT
 from pods_jax.objective import ADVANTAGES, LEVELS, LOSSES, SURROGATES
 from pods_jax.registry import nearest
 from pods_jax.rewards import FORMATS, VERIFIERS
@@ -96,9 +97,11 @@ def _names(config: Config) -> Iterator[str]:
         "objective.old_logprobs": ("recompute", "behaviour"),
         "optimizer.lr_scheduler_type": ("constant", "linear", "cosine", "warmup_stable_decay"),
         "model.dtype": ("float32", "bfloat16"),
+        "model.compute_dtype": ("float32", "bfloat16"),
+        "model.remat": REMAT,
     }
     for key, known in choices.items():
-        if _value(config, key) not in known:
+        if _value(config, key) not in (None, *known):
             yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
     if config.model.dtype == "bfloat16" and not config.lora.rank:
         yield "model.dtype = 'bfloat16' would round small updates of the weights away: use 'float32', or lora.rank > 0"

@@ -31,7 +31,7 @@ def get_config(argument: str = "pods") -> ConfigDict:
     c.seed = 42  # [code]; runs 1 to 10 differ in it
     c.model.path = "Qwen/Qwen2.5-3B-Instruct"  # [code]
     c.model.dtype = "bfloat16"  # [code] bf16 where supported; the adapters are float32
-    c.model.remat = True  # [code] gradient checkpointing
+    c.model.remat = "full"  # [code] gradient checkpointing
 
     # Adapters on a base in 4 bits: [code] r = alpha = 64 on all seven projections.
     c.lora.rank, c.lora.alpha = 64, 64.0

@@ -1,6 +1,7 @@
 """AdamW with global-norm clipping and a schedule, from `OptimizerConfig` (TRL's and transformers' option names)."""
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from pods_jax.config import OptimizerConfig
@@ -28,7 +29,7 @@ def make_schedule(c: OptimizerConfig, num_steps: int) -> optax.Schedule:
 def make_optimizer(c: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:
     """Clip, then AdamW; weight decay acts on matrices alone (not on norms and biases)."""
     return optax.chain(
-        optax.clip_by_global_norm(c.max_grad_norm) if c.max_grad_norm else optax.identity(),
+        clip_by_global_norm(c.max_grad_norm) if c.max_grad_norm else optax.identity(),
         optax.adamw(
             make_schedule(c, num_steps),
             b1=c.adam_beta1,
@@ -38,6 +39,19 @@ def make_optimizer(c: OptimizerConfig, num_steps: int) -> optax.GradientTransfor
             mask=_is_matrix,
         ),
     )
+
+
+def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
+    """Scales the gradient to a norm of at most `limit`.
+
+    By one factor, which XLA fuses into what uses the gradient; optax's division is not, and keeps a second gradient.
+    """
+
+    def clip(updates, params=None):
+        factor = jnp.minimum(1.0, limit / optax.tree.norm(updates))
+        return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates)
+
+    return optax.stateless(clip)
 
 
 def _is_matrix(params):

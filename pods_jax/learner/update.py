@@ -110,6 +110,11 @@ class Micro(NamedTuple):
         return x.swapaxes(0, 1).reshape(-1, m, *x.shape[3:])
 
 
+def trimmed_widths(T: int) -> tuple[int, ...]:
+    """What a micro-batch's completions are cut to: quarters of T, as multiples of 16 tokens, and T itself."""
+    return tuple(sorted({min(T, -(-T * quarters // 64) * 16) for quarters in (1, 2, 3, 4)}))
+
+
 _OPTIONS = (
     "surrogate", "epsilon", "epsilon_high", "delta", "kl_estimator", "use_bias_correction_kl",
     "importance_sampling_level", "importance_sampling_cap",
@@ -133,7 +138,9 @@ def make_update(
     Where the state holds adapters, the function takes the frozen weights beneath them as its third argument.
 
     The loss is a sum over tokens of weight x token loss, and the weights (which hold every denominator) are computed
-    over the whole batch first; so any split into micro-batches gives the same gradient.
+    over the whole batch first; so any split into micro-batches gives the same gradient. Where a group is cut into
+    several, its rollouts are ordered by length first, and a micro-batch computes only as many positions as its longest
+    completion needs (one of `trimmed_widths`).
 
     Where the loss or a gradient is not finite the state stays as it is, to the bit, and `skipped_updates` is 1.
 
@@ -167,17 +174,20 @@ def make_update(
         mask = completion_mask(batch.lengths, T)
         weights = token_weights(mask.reshape(-1, T), objective.loss_type, max_completion_length).reshape(mask.shape)
         micro = Micro.plan(*batch.lengths.shape, micro_batch_size, devices)
+        order = jnp.argsort(batch.lengths, axis=1)
         prompts = {k: micro.split_prompts(getattr(batch, k), m) for k in ("prompts", "prompt_lengths")}
-        rest = jax.tree.map(micro.split, (batch._replace(prompts=None, prompt_lengths=None), mask, weights))
+        rest = batch._replace(prompts=None, prompt_lengths=None), mask, weights
+        rest = jax.tree.map(lambda x: micro.split(_reorder(x, order)), rest)
         parts = (rest[0]._replace(**prompts), *rest[1:])
-        (loss, grads, sums), (gap, logprobs) = _accumulate(micro_loss, state.params, base, parts, shardings.params)
+        step = functools.partial(_micro_step, micro_loss, state.params, base, shardings.params)
+        (loss, grads, sums), (gap, logprobs) = _accumulate(step, parts)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         metrics = {k: v / jnp.maximum(mask.sum(), 1) for k, v in sums.items()}
         metrics |= {"loss": loss, "grad_norm": norm, "sampler_mismatch/max": gap.max(), "skipped_updates": 1 - finite}
         updated = _updated(optimizer, state, grads)
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, state)
-        return state, metrics, micro.merge(logprobs, m)
+        return state, metrics, _reorder(micro.merge(logprobs, m), jnp.argsort(order, axis=1))
 
     return jax.jit(update, donate_argnums=0, out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)))
 
@@ -202,18 +212,42 @@ def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, op
     return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), (sums, gap.max())
 
 
-def _accumulate(micro_loss: Callable, params: Params, base: Params | None, micro: Any, shardings: Any):
-    """Loss, gradient and statistics summed over the micro-batches, one after the other; gaps and log-probs of each.
+def _reorder(x: Array, order: Int[Array, "P m"]) -> Array:
+    """The rollouts [P, m, ...] of each group in another order."""
+    return jnp.take_along_axis(x, jnp.expand_dims(order, tuple(range(2, x.ndim))), axis=1)
+
+
+def _accumulate(step: Callable, micro: tuple[Batch, Array, Array]):
+    """Loss, gradient and statistics summed over the micro-batches, one after the other; gaps and log-probs of each."""
+    first = jax.tree.map(lambda x: x[0], micro)
+    if len(micro[0].lengths) == 1:  # no second copy of the gradient to add it to
+        total, each = step(first)
+        return total, jax.tree.map(lambda x: x[None], each)
+
+    widths = trimmed_widths(micro[0].completions.shape[-1])
+
+    def body(total, micro):
+        index = jnp.searchsorted(jnp.array(widths), micro[0].lengths.max())
+        share, each = jax.lax.switch(index, [functools.partial(_at_width, step, w) for w in widths], micro)
+        return jax.tree.map(jnp.add, total, share), each
+
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(step, first)[0])
+    return jax.lax.scan(body, zeros, micro)
+
+
+def _micro_step(
+    micro_loss: Callable, params: Params, base: Params | None, shardings: Any, micro: tuple[Batch, Array, Array]
+):
+    """(loss, gradient, sums of statistics) of a micro-batch, and its (largest gap, log-probabilities).
 
     shardings: of the gradient, which is at no time whole on a device.
     """
-    value_and_grad = jax.value_and_grad(micro_loss, has_aux=True)
+    (loss, ((sums, gap), logprobs)), grads = jax.value_and_grad(micro_loss, has_aux=True)(params, base, *micro)
+    return (loss, jax.lax.with_sharding_constraint(grads, shardings), sums), (gap, logprobs)
 
-    def body(total, xs):
-        (loss, ((sums, gap), logprobs)), grads = value_and_grad(params, base, *xs)
-        grads = jax.lax.with_sharding_constraint(grads, shardings)
-        return jax.tree.map(jnp.add, total, (loss, grads, sums)), (gap, logprobs)
 
-    (loss, ((sums, _), _)), grads = jax.eval_shape(value_and_grad, params, base, *jax.tree.map(lambda x: x[0], micro))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, grads, sums))
-    return jax.lax.scan(body, zeros, micro)
+def _at_width(step: Callable, width: int, micro: tuple[Batch, Array, Array]):
+    """`step` on the first `width` tokens of every rollout; the log-probabilities beyond are 0."""
+    T = micro[0].completions.shape[-1]
+    share, (gap, logprobs) = step(jax.tree.map(lambda x: x[..., :width] if x.ndim == 3 else x, micro))
+    return share, (gap, jnp.pad(logprobs, ((0, 0), (0, 0), (0, T - width))))

@@ -9,6 +9,7 @@ heads, h head_dim, F intermediate_size, V vocab_size. A plain batch of rows is t
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -120,7 +121,7 @@ def rms_norm(x: Float[Array, "... D"], scale: Float[Array, " D"], eps: float) ->
     """Root-mean-square normalisation, computed in float32."""
     x32 = x.astype(jnp.float32)
     x32 = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), -1, keepdims=True) + eps)
-    return x32.astype(x.dtype) * scale
+    return x32.astype(x.dtype) * scale.astype(x.dtype)
 
 
 def rope_frequencies(c: ModelConfig) -> Float[Array, " half"]:
@@ -228,7 +229,45 @@ def output_head(params: Params) -> Float[Array, "D V"]:
     return params["lm_head"] if "lm_head" in params else params["embed"].T
 
 
+def head_logits(params: Params, hidden: Float[Array, "N D"]) -> Float[Array, "N V"]:
+    """Logits of the next token: the products have the precision of the hidden states, their sums are float32.
+
+    A tied embedding is multiplied as it is stored, so that neither it nor its gradient is ever transposed.
+    """
+    return _project(hidden, params["lm_head"], 0) if "lm_head" in params else _project(hidden, params["embed"], 1)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _project(hidden: Array, head: Array, axis: int) -> Float[Array, "N V"]:
+    """hidden [N, D] by a head with D along `axis`; the products of its gradient too have hidden's precision."""
+    return _contract(hidden, head.astype(hidden.dtype), 1, axis)
+
+
+def _project_backward(axis: int, residuals: tuple[Array, Array], logits_bar: Array) -> tuple[Array, Array]:
+    hidden, head = residuals
+    logits_bar = logits_bar.astype(hidden.dtype)
+    hidden_bar = _contract(logits_bar, head.astype(hidden.dtype), 1, 1 - axis)
+    head_bar = _contract(logits_bar, hidden, 0, 0) if axis else _contract(hidden, logits_bar, 0, 0)
+    return hidden_bar.astype(hidden.dtype), head_bar.astype(head.dtype)
+
+
+_project.defvjp(lambda hidden, head, axis: (_project(hidden, head, axis), (hidden, head)), _project_backward)
+
+
+def _contract(a: Array, b: Array, axis_a: int, axis_b: int) -> Array:
+    """The product of two matrices over these axes, summed in float32."""
+    return jax.lax.dot_general(a, b, (((axis_a,), (axis_b,)), ((), ())), preferred_element_type=jnp.float32)
+
+
 # ---------------------------------------------------------------- the module
+
+REMAT = {
+    "none": None,
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "dots_with_no_batch_dims_saveable": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "dots_saveable": jax.checkpoint_policies.dots_saveable,
+}
+"""What a layer keeps for its backward pass, from everything to its input alone; the names are JAX's policies."""
 
 
 class Decoder(nn.Module):
@@ -236,13 +275,16 @@ class Decoder(nn.Module):
 
     Attributes:
       config: the family's numbers; static and hashable, so a Decoder can be a static argument of `jax.jit`.
-      remat: recompute each layer in the backward pass instead of keeping its activations.
+      remat: one of REMAT; what is not kept is computed again in the backward pass, layer by layer.
+      compute_dtype: of activations and of the layers' weights where they multiply; None: as the weights are. Norms,
+        softmaxes and logits are float32 in any case, and gradients have the weights' own type.
       activations: how `group_hidden` splits its groups over devices; without it the compiler may choose to split every
         contraction over all devices instead, and to exchange activations rather than weights.
     """
 
     config: ModelConfig
-    remat: bool = False
+    remat: str = "none"
+    compute_dtype: str | None = None
     activations: jax.sharding.NamedSharding | None = None
 
     def setup(self):
@@ -257,7 +299,8 @@ class Decoder(nn.Module):
 
     def __call__(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"] | None = None) -> Float[Array, "B T V"]:
         """Logits of the next token at every position. positions default to 0, 1, 2, ..."""
-        return _linear(self.hidden(tokens, positions), output_head(self.top)).astype(jnp.float32)
+        hidden = self.hidden(tokens, positions)
+        return head_logits(self.top, hidden.reshape(-1, hidden.shape[-1])).reshape(*tokens.shape, -1)
 
     def hidden(self, tokens: Int[Array, "B T"], positions: Int[Array, "B T"] | None = None) -> Float[Array, "B T D"]:
         """Final hidden states (normalised, before the head) of right-padded rows."""
@@ -268,7 +311,7 @@ class Decoder(nn.Module):
         def body(x, w):
             return layer(c, w, x, angles, mask)[0]
 
-        x = self._scan(body, self.top["embed"][tokens][:, None])
+        x = self._scan(body, self._embed(tokens)[:, None])
         return rms_norm(x[:, 0], self.top["final_norm"], c.rms_norm_eps)
 
     def group_hidden(
@@ -293,8 +336,7 @@ class Decoder(nn.Module):
             x_c, _ = layer(c, w, x_c, angles_c, causal(T), Prefix(kv, valid))
             return self._placed((x_p, x_c))
 
-        embed = self.top["embed"]
-        x_p, x_c = self._scan(body, self._placed((embed[prompts][:, None], embed[inputs])))
+        x_p, x_c = self._scan(body, self._placed((self._embed(prompts)[:, None], self._embed(inputs))))
         last = jnp.take_along_axis(x_p[:, 0], (prompt_lengths - 1)[:, None, None], axis=1)  # [P, 1, D]
         last = jnp.broadcast_to(last[:, None], (P, completions.shape[1], 1, c.hidden_size))
         return rms_norm(jnp.concatenate([last, x_c], axis=2), self.top["final_norm"], c.rms_norm_eps)
@@ -302,9 +344,18 @@ class Decoder(nn.Module):
     def _placed(self, x: Any) -> Any:
         return x if self.activations is None else jax.lax.with_sharding_constraint(x, self.activations)
 
+    def _embed(self, tokens: Int[Array, "..."]) -> Float[Array, "... D"]:
+        return self._computed_in(self.top["embed"][tokens])
+
+    def _computed_in(self, w: Any) -> Any:
+        return w if self.compute_dtype is None else w.astype(self.compute_dtype)
+
     def _scan(self, body: Callable, x: Any) -> Any:
-        body = jax.checkpoint(body, prevent_cse=False) if self.remat else body
-        return jax.lax.scan(lambda carry, w: (body(carry, w), None), x, self.layers)[0]
+        """x through all layers, whose weights are cast once, before the loop."""
+        if self.remat != "none":
+            body = jax.checkpoint(body, policy=REMAT[self.remat], prevent_cse=False)
+        layers = {name: self._computed_in(w) for name, w in self.layers.items()}
+        return jax.lax.scan(lambda carry, w: (body(carry, w), None), x, layers)[0]
 
 
 def init_tree(key: Array, weights: dict[str, Any], dtype: str = "float32") -> Params:

@@ -41,6 +41,10 @@ class Adapted:
         low = (x @ self.a.astype(x.dtype)) * self.scale
         return x @ self.base + low @ self.b.astype(x.dtype)
 
+    def astype(self, dtype: str) -> "Adapted":
+        """The base in another precision; A and B are cast where they act."""
+        return dataclasses.replace(self, base=self.base.astype(dtype))
+
     def merged(self) -> Float[Array, "*L in out"]:
         """The one matrix that does the same, in the precision of the base."""
         base = self.base.dense() if isinstance(self.base, Quantized) else self.base

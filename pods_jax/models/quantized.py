@@ -31,6 +31,10 @@ class Quantized:
     def __rmatmul__(self, x: Float[Array, "N in"]) -> Float[Array, "N out"]:
         return x @ self.dense().astype(x.dtype)
 
+    def astype(self, dtype: str) -> "Quantized":
+        """Itself: what is stored stays as it is, and is cast where it multiplies."""
+        return self
+
     def dense(self) -> Float[Array, "*L in out"]:
         """The matrices that are computed with."""
         import qwix

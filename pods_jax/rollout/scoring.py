@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from pods_jax.models.decoder import Decoder, Params, output_head
+from pods_jax.models.decoder import Decoder, Params, head_logits
+
+LOGITS_BUDGET = 2**24
+"""Logits that exist at a time, unless a chunk size is given: 64 MiB in float32."""
 
 
 class Scores(NamedTuple):
@@ -18,7 +21,7 @@ class Scores(NamedTuple):
 
 def project(
     hidden: Float[Array, "B N D"],
-    head: Float[Array, "D V"],
+    params: Params,
     targets: Int[Array, "B N"],
     temperature: float,
     chunk_size: int | None,
@@ -31,14 +34,14 @@ def project(
 
     @jax.checkpoint
     def score(h, target):
-        logits = (h.reshape(-1, h.shape[-1]) @ head).astype(jnp.float32) / temperature
+        logits = head_logits(params, h.reshape(-1, h.shape[-1])) / temperature
         normaliser = jax.nn.logsumexp(logits, -1)
         entropy = normaliser - (jax.nn.softmax(logits) * logits).sum(-1)
         logprobs = jnp.take_along_axis(logits, target.reshape(-1, 1), -1)[:, 0] - normaliser
         return Scores(logprobs.reshape(target.shape), jax.lax.stop_gradient(entropy).reshape(target.shape))
 
     B, N = targets.shape
-    width = N if chunk_size is None else max(1, chunk_size // B)
+    width = max(1, (chunk_size or LOGITS_BUDGET // len(params["embed"])) // B)
     if width >= N:
         return score(hidden, targets)
 
@@ -64,7 +67,7 @@ def group_logprobs(
     """Scores [P, n, T] of completions that share their group's prompt, each prompt computed once."""
     hidden = model.apply({"params": params}, prompts, prompt_lengths, completions, method="group_hidden")
     P, _, _, D = hidden.shape
-    scores = project(hidden.reshape(P, -1, D), output_head(params), completions.reshape(P, -1), temperature, chunk_size)
+    scores = project(hidden.reshape(P, -1, D), params, completions.reshape(P, -1), temperature, chunk_size)
     return jax.tree.map(lambda x: x.reshape(completions.shape), scores)
 
 
@@ -85,7 +88,7 @@ def token_logprobs(
       tokens: rows of prompt, then completion, then padding.
       prompt_lengths, completion_lengths: token counts; row r's completion starts at prompt_lengths[r].
       temperature: divides the logits, as in sampling.
-      chunk_size: tokens projected onto the vocabulary at a time (None: all).
+      chunk_size: tokens projected onto the vocabulary at a time (None: 64 MiB of logits).
       max_completion_length: T (default: U - 1, the most a row of U tokens can hold after a one-token prompt).
     """
     T = tokens.shape[1] - 1 if max_completion_length is None else max_completion_length
@@ -94,5 +97,5 @@ def token_logprobs(
     at = jnp.minimum(prompt_lengths[:, None] + offsets, tokens.shape[1] - 1)
     targets = jnp.take_along_axis(tokens, at, 1)
     predictors = jnp.take_along_axis(hidden, jnp.maximum(at - 1, 0)[..., None], 1)
-    scores = project(predictors, output_head(params), targets, temperature, chunk_size)
+    scores = project(predictors, params, targets, temperature, chunk_size)
     return jnp.where(offsets < completion_lengths[:, None], scores.logprobs, 0.0)

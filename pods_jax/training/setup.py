@@ -135,8 +135,10 @@ def load_policy(
     if config.model.path:
         model, params = load_pretrained(config.model.path, dtype=config.model.dtype, mesh=mesh)
         _check_vocabulary(config.model.path, task.tokenizer, model.config)
-        return model.clone(remat=config.model.remat), params
-    model = Decoder(_scratch_config(config, task.tokenizer), remat=config.model.remat)
+        return model.clone(remat=config.model.remat, compute_dtype=config.model.compute_dtype), params
+    model = Decoder(
+        _scratch_config(config, task.tokenizer), remat=config.model.remat, compute_dtype=config.model.compute_dtype
+    )
     if config.warm_start.num_steps:
         params = warm_started_params(config, model, task.dataset, task.tokenizer, on_warm_start)
     else:

@@ -114,7 +114,7 @@ def encode_demonstrations(pairs: list[tuple[str, str]], tokenizer: CharTokenizer
 def _run(model, optimizer, params, state, tokens, targets):
     def loss(params, tokens, targets):
         hidden = model.apply({"params": params}, tokens[:, :-1], method="hidden")
-        scores = project(hidden, decoder.output_head(params), tokens[:, 1:], 1.0, None)
+        scores = project(hidden, params, tokens[:, 1:], 1.0, None)
         weights = targets[:, 1:]
         return -(scores.logprobs * weights).sum() / weights.sum()
 

@@ -177,7 +177,7 @@ def test_group_hidden_equals_hidden_on_concatenated_rows():
 
     def shared(params):
         arguments = prompts, jnp.asarray(PROMPT_LENGTHS), completions
-        hidden = Decoder(config, remat=True).apply({"params": params}, *arguments, method="group_hidden")
+        hidden = Decoder(config, remat="full").apply({"params": params}, *arguments, method="group_hidden")
         return (hidden * direction).sum(), hidden
 
     def separate(params):
@@ -208,7 +208,7 @@ def test_remat_marks_every_layer_for_recomputation():
         gradient = jax.grad(lambda params: model.apply({"params": params}, jnp.asarray(TOKENS)).sum())
         return str(jax.make_jaxpr(gradient)(random_params(PLAIN)))
 
-    assert "remat" in gradient_program(Decoder(PLAIN, remat=True))
+    assert "remat" in gradient_program(Decoder(PLAIN, remat="full"))
     assert "remat" not in gradient_program(Decoder(PLAIN))
 
 
