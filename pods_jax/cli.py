@@ -5,9 +5,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from pods_jax.caching import keep_programs, programs_folder
 from pods_jax.config import Config
 from pods_jax.config_file import load_config
 from pods_jax.errors import UserError
@@ -23,17 +24,27 @@ def experiment_parser(doc: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--workdir", required=True, help="where the run's files are, or will be written")
     parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
-    parser.epilog = "--config.SECTION.KEY=VALUE overrides a value of the config."
+    parser.epilog = f"""--config.SECTION.KEY=VALUE overrides a value of the config.
+Compiled programs are kept for the next run in {programs_folder()} (PODS_JAX_PROGRAMS=0: they are not)."""
     return parser
 
 
 def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Config]:
     """The arguments, and the checked config with its overrides."""
     args, rest = parser.parse_known_args()
-    strangers = [a for a in rest if not a.startswith("--config.")]
+    return args, load_config(args.config, overrides(rest))
+
+
+def overrides(arguments: Sequence[str]) -> list[str]:
+    """The SECTION.KEY=VALUE of every argument that a parser did not know.
+
+    Raises:
+      UserError: one of them is no override.
+    """
+    strangers = [a for a in arguments if not a.startswith("--config.")]
     if strangers:
         raise UserError(f"unknown argument {strangers[0]} (overrides are written --config.SECTION.KEY=VALUE)")
-    return args, load_config(args.config, [a.removeprefix("--config.") for a in rest])
+    return [a.removeprefix("--config.") for a in arguments]
 
 
 def print_json(value: Any) -> None:
@@ -52,6 +63,7 @@ def _finite(value: Any) -> Any:
 def main_with_errors(main: Callable[[], None]) -> None:
     """Runs a command line; bad input is one line on stderr and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would advise to install torch
+    keep_programs()
     try:
         main()
     except UserError as e:

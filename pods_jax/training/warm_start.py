@@ -15,6 +15,7 @@ import numpy as np
 import optax
 from safetensors.numpy import load_file, save_file
 
+from pods_jax.caching import cache_folder
 from pods_jax.config import Config, OptimizerConfig, WarmStartConfig, to_dict
 from pods_jax.data.examples import Dataset
 from pods_jax.data.tokenizers import CharTokenizer
@@ -33,7 +34,7 @@ def warm_started_params(
 
     on_step gets (steps done, loss), every STEPS_PER_CALL steps; it is not called when the cache answers.
     """
-    path = cache_dir() / f"{fingerprint(config, dataset)}.safetensors"
+    path = cache_folder("warm_starts") / f"{fingerprint(config, dataset)}.safetensors"
     template = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
     if path.is_file():
         flat = load_file(path)
@@ -41,12 +42,6 @@ def warm_started_params(
     params = jax.tree.map(np.asarray, train(config.warm_start, model, dataset, tokenizer, on_step))
     _save(path, {jax.tree_util.keystr(p): x for p, x in jax.tree_util.tree_leaves_with_path(params)})
     return params
-
-
-def cache_dir() -> Path:
-    """$PODS_JAX_CACHE/warm_starts, or pods_jax/warm_starts in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("PODS_JAX_CACHE") or Path(base) / "pods_jax") / "warm_starts"
 
 
 def fingerprint(config: Config, dataset: Dataset) -> str:

@@ -1,0 +1,62 @@
+"""Training compiles a program for a shape once: prompts and completions of many lengths share few shapes."""
+
+import collections
+import dataclasses
+import logging
+
+import jax
+import pytest
+
+from pods_jax.config import from_mapping
+from pods_jax.rewards import RewardPool
+from pods_jax.training.run import make_run
+from pods_jax.training.setup import load_task
+from pods_jax.training.step import train_step
+
+STEPS = 20
+
+
+class Compilations(logging.Handler):
+    """What JAX compiles: "Compiling NAME with global shapes and types [...]"."""
+
+    def __init__(self):
+        super().__init__()
+        self.programs = collections.Counter()
+
+    def emit(self, record):
+        message = record.getMessage()
+        if message.startswith("Compiling "):
+            self.programs[message.partition("Argument mapping")[0]] += 1
+
+    def of(self, name):
+        return {program: count for program, count in self.programs.items() if name in program.split()[1]}
+
+
+@pytest.fixture
+def compilations():
+    handler, logger = Compilations(), logging.getLogger("jax")
+    logger.addHandler(handler)
+    with jax.log_compiles():
+        yield handler
+    logger.removeHandler(handler)
+
+
+def shortened(task):
+    """The task's prompts cut to 3 or 5 tokens, which are the buckets 3 and 6."""
+    tokens = tuple(t[: 3 + 2 * (i % 2)] for i, t in enumerate(task.train.tokens))
+    return dataclasses.replace(task, train=dataclasses.replace(task.train, tokens=tokens))
+
+
+def test_twenty_steps_compile_each_function_once_a_bucket(tiny, compilations):
+    tiny.rollout.num_prompts = 1
+    tiny.training.num_steps = STEPS
+    config, _ = from_mapping(tiny)
+    with RewardPool(1) as pool:
+        run = make_run(config, shortened(load_task(config)), pool, lambda step, loss: None)
+        for step in range(1, STEPS + 1):
+            train_step(run, step)
+    samplers, updates, choices = (compilations.of(name) for name in ("decode", "update", "choose"))
+    assert {*samplers.values(), *updates.values(), *choices.values()} == {1}
+    assert len(samplers) == 2  # by prompts
+    assert 2 <= len(updates) <= 2 * 4  # by prompts and completions
+    assert len(choices) == 1
