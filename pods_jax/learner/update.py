@@ -185,8 +185,7 @@ def make_update(
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         metrics = {k: v / jnp.maximum(mask.sum(), 1) for k, v in sums.items()}
         metrics |= {"loss": loss, "grad_norm": norm, "sampler_mismatch/max": gap.max(), "skipped_updates": 1 - finite}
-        updated = _updated(optimizer, state, grads)
-        state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, state)
+        state = jax.lax.cond(finite, functools.partial(_updated, optimizer), lambda state, _: state, state, grads)
         return state, metrics, _reorder(micro.merge(logprobs, m), jnp.argsort(order, axis=1))
 
     return jax.jit(update, donate_argnums=0, out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)))
