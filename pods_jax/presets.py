@@ -10,6 +10,12 @@ from typing import Any
 
 _ALL = {"selection.rule": "all"}  # m = n, which the config sets
 _DAPO = {"objective.loss_type": "dapo", "objective.epsilon_high": 0.28}
+_PILOT_COMMIT = _DAPO | {
+    "objective.delta": 10.0,
+    "rollout.num_generations": 64,
+    "allocation.name": "pilot_commit",
+    "allocation.options": {"n_pilot": 16, "n_commit": 48, "p_lower": 0.125, "p_upper": 0.75, "p_solve": 1.0},
+}
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Shao et al. 2024 (arXiv 2402.03300), without its KL; n = m = 16 as in the PODS paper's baseline
@@ -25,8 +31,21 @@ PRESETS: dict[str, dict[str, Any]] = {
         "selection.num_kept": 16,
         "objective.surrogate": "reinforce",
     },
-    # Yu et al. 2025 (arXiv 2503.14476), with truncated completions masked; dynamic sampling is an allocator's
+    # Yu et al. 2025 (arXiv 2503.14476), with truncated completions masked, without dynamic sampling
     "dapo": _ALL | _DAPO | {"objective.mask_truncated_completions": True},
+    # The same with its dynamic sampling, 16 rollouts a prompt as in the authors' run
+    "dapo_dynamic": _ALL
+    | _DAPO
+    | {
+        "objective.mask_truncated_completions": True,
+        "allocation.name": "dynamic_sampling",
+        "rollout.num_generations": 16,
+        "selection.num_kept": 16,
+    },
+    # Kim et al. 2026 (arXiv 2605.26606): their runs of 4B models, 16 pilots and 48 commits, on DAPO's loss
+    "pilot_commit": _ALL | _PILOT_COMMIT | {"selection.num_kept": 64},
+    # Pilot-Commit decides what is generated, PODS what of the union is trained on
+    "pods_pilot_commit": _PILOT_COMMIT | {"selection.rule": "max_variance", "selection.num_kept": 16},
     # Liu et al. 2025 (arXiv 2503.20783)
     "dr_grpo": _ALL | {"objective.loss_type": "dr_grpo", "objective.scale_rewards": "none"},
     # Zheng et al. 2025 (arXiv 2507.18071), clipped as in section 5.1

@@ -25,6 +25,7 @@ class AdditionOptions:
       carry_prob: the probability with which the weak teacher carries when it should.
       num_train, num_test: problems drawn, all distinct; test problems are excluded from training.
       unseen_fraction: the share of subtraction problems among the training and test problems.
+      no_carry_fraction: of the others, the share that is drawn without any carry, which the teacher gets right.
     """
 
     base: int = 5
@@ -33,6 +34,7 @@ class AdditionOptions:
     num_train: int = 20_000
     num_test: int = 1024
     unseen_fraction: float = 0.0
+    no_carry_fraction: float = 0.0
 
 
 @register("addition")
@@ -60,6 +62,8 @@ def _parse(path: str | None, options: Mapping) -> AdditionOptions:
     o = AdditionOptions(**options)
     if not 2 <= o.base <= 10 or o.digits < 1 or not 0 <= o.carry_prob <= 1 or not 0 <= o.unseen_fraction <= 1:
         raise UserError(f"data.options: addition needs 2 <= base <= 10, digits >= 1 and probabilities, got {o}")
+    if not 0 <= o.no_carry_fraction < 1:
+        raise UserError(f"data.options: no_carry_fraction must lie in [0, 1), got {o.no_carry_fraction}")
     if o.num_train + o.num_test > o.base ** (2 * o.digits):
         raise UserError(
             f"data.options: {o.digits}-digit addition in base {o.base} lacks {o.num_train + o.num_test} problems"
@@ -73,6 +77,9 @@ def _distinct_examples(o: AdditionOptions, rng: np.random.Generator) -> tuple[Ex
     while len(found) < total:
         a, b = rng.integers(0, o.base, (2, total, o.digits))
         subtract = rng.random(total) < o.unseen_fraction
+        if o.no_carry_fraction:
+            plain = ~subtract & (rng.random(total) < o.no_carry_fraction)
+            b = np.where(plain[:, None], rng.integers(0, o.base - a), b)
         answers, carries = add(a, b, o.base, np.ones(a.shape, bool))
         differences = subtract_modulo(a, b, o.base)
         for i in range(total):

@@ -36,6 +36,23 @@ def test_golds_and_kinds(base, digits):
             assert (value(e.gold, base), len(e.gold), e.kind) == ((a - b) % base**digits, digits, "unseen")
 
 
+def test_a_share_of_the_sums_has_no_carry():
+    options = {"base": 10, "digits": 5, "num_train": 2000, "num_test": 0, "unseen_fraction": 0.4}
+    for share in (0.0, 0.5):
+        data = load_addition(None, options | {"no_carry_fraction": share}, seed=1)
+        sums = [e for e in data.train if e.kind != "unseen"]
+        plain = np.mean([carries(*read(e.prompt, 10), 10, 5) == 0 for e in sums])
+        by_chance = 0.55**5  # of two digits, 55 in 100 pairs add up to less than 10
+        assert abs(len(sums) / 2000 - 0.6) < 0.04
+        assert abs(plain - (share + (1 - share) * by_chance)) < 0.05
+
+
+@pytest.mark.parametrize("share", [1.0, -0.1])
+def test_a_share_without_carries_is_a_share(share):
+    with pytest.raises(UserError, match=r"no_carry_fraction must lie in \[0, 1\)"):
+        load_addition(None, {"no_carry_fraction": share}, seed=0)
+
+
 def test_problems_are_distinct_and_test_is_not_trained_on():
     data = load_addition(None, {"base": 3, "digits": 3, "num_train": 500, "num_test": 100}, seed=0)
     prompts = [e.prompt for e in data.train + data.test]

@@ -1,0 +1,67 @@
+"""Prompts of mixed difficulty, to compare who gets rollouts: some are solved already, some can be learnt, some never.
+
+    python experiments/train.py --config configs/mixed.py:pilot_commit --workdir runs/mixed/pilot_commit
+
+Two in five prompts are subtractions, which the warm start never saw and which are never right. Half of the sums have no
+carry, and are right from the start; of the others, the more carries, the rarer the right answer. So accuracy begins at
+about 35 % and ends below 60 %. Arguments, which differ in allocation and selection alone: `:grpo`, `:dapo` (dynamic
+sampling), `:pilot_commit`, `:pods` and `:pilot_commit_pods`. All groups are of n = 32; a step generates 512 rollouts
+for :grpo and :pods, 1,536 a round for :dapo, 768 a round for the other two: the proportions of Pilot-Commit's authors
+(Kim et al. 2026, arXiv 2605.26606), whose steps have one round. The fewer prompts are left to learn, the more rounds a
+step has here; when none are, the run ends. The learning rate is constant, so that the length of a run has no part in
+its curve; evaluations are frequent and cheap, for `pods_jax.analysis.targets.rollouts_to_target`.
+"""
+
+from ml_collections import ConfigDict
+
+from pods_jax.config import default_config
+from pods_jax.errors import UserError
+from pods_jax.registry import nearest
+
+METHODS = {  # allocation, m, rule
+    "grpo": ("uniform", 32, "all"),
+    "dapo": ("dynamic_sampling", 32, "all"),
+    "pilot_commit": ("pilot_commit", 32, "all"),
+    "pods": ("uniform", 8, "max_variance"),
+    "pilot_commit_pods": ("pilot_commit", 8, "max_variance"),
+}
+
+
+def get_config(method: str = "pilot_commit") -> ConfigDict:
+    if method not in METHODS:
+        raise UserError(f"configs/mixed.py has no argument '{method}' ({nearest(method, METHODS)})")
+    c = default_config()
+
+    # Task: 5-digit decimal addition, and subtraction that no demonstration shows.
+    c.data.name = "addition"
+    c.data.options = {
+        "base": 10, "digits": 5, "carry_prob": 0.4, "num_train": 6000, "num_test": 512, "unseen_fraction": 0.4,
+        "no_carry_fraction": 0.5,
+    }  # fmt: skip
+    c.rollout.max_prompt_length = 11
+    c.rollout.max_completion_length = 7
+
+    # Policy: 0.2M parameters from scratch, 500 supervised steps.
+    c.model.hidden_size, c.model.num_hidden_layers, c.model.intermediate_size = 96, 2, 256
+    c.model.num_attention_heads, c.model.num_key_value_heads = 4, 2
+    c.warm_start.num_steps, c.warm_start.batch_size, c.warm_start.learning_rate = 500, 128, 3e-3
+
+    # Method: pilots of 8 of n, whose successes must lie in 1..6; three candidates for a prompt trained on.
+    c.rollout.num_prompts, c.rollout.num_generations = 16, 32
+    c.allocation.name, c.selection.num_kept, c.selection.rule = METHODS[method]
+    if c.allocation.name != "uniform":
+        c.allocation.options = {"candidates": 48, "on_exhausted": "train_partial"}
+
+    # Optimisation.
+    c.optimizer.learning_rate = 5e-4
+    c.optimizer.warmup_steps = 5
+    c.optimizer.adam_beta2 = 0.99
+    c.optimizer.micro_batch_size_per_device = 64
+
+    c.training.num_steps = 120
+    c.training.eval_every_steps = 2
+    c.training.checkpoint_every_steps = 60
+    c.evaluation.num_prompts = 512
+    c.evaluation.num_samples = 1
+    c.evaluation.batch_size = 512
+    return c
