@@ -61,6 +61,13 @@ def test_a_violation_is_named(override, message):
         load_config(str(ROOT / "configs/demo.py"), [override])
 
 
+def test_behaviour_logprobs_leave_nothing_to_correct():
+    load_config(str(ROOT / "configs/demo.py"), ["objective.old_logprobs='behaviour'"])
+    overrides = ["objective.old_logprobs='behaviour'", "objective.importance_sampling_cap=2.0"]
+    with pytest.raises(UserError, match="importance_sampling_cap has nothing to correct"):
+        load_config(str(ROOT / "configs/demo.py"), overrides)
+
+
 def test_overrides_take_literals_and_strings():
     c = load_config(
         str(ROOT / "configs/demo.py"),
