@@ -10,7 +10,6 @@ from typing import Any
 
 from pods_jax.caching import keep_programs, programs_folder
 from pods_jax.config import Config
-from pods_jax.config_file import load_config
 from pods_jax.errors import UserError
 
 
@@ -31,6 +30,8 @@ Compiled programs are kept for the next run in {programs_folder()} (PODS_JAX_PRO
 
 def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Config]:
     """The arguments, and the checked config with its overrides."""
+    from pods_jax.config_file import load_config  # imports JAX, which not every command line needs
+
     args, rest = parser.parse_known_args()
     return args, load_config(args.config, overrides(rest))
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pods_jax.analysis.runs import RunRecord, read_run
+from pods_jax.analysis.runs import RunRecord, flat, read_run
 from pods_jax.analysis.style import METHODS
 from pods_jax.errors import UserError
 
 SEEDS = ("seed", "warm_start.seed")
 _SHORT = {"rollout.num_generations": "n", "selection.num_kept": "m", "optimizer.learning_rate": "lr"}
-_METHOD_KEYS = ("selection.rule", "allocation.name")
 _RULES = {"max_variance": "pods", "max_variance_authors": "pods", "max_reward": "max_reward"}
 
 
@@ -50,12 +49,11 @@ def read_groups(folder: Path) -> list[Group]:
         raise UserError(f"{folder} has no workdir with steps and evaluations in it")
     configs = [json.loads(key) for key in by_config]
     methods = [method_of(config, configs) for config in configs]
+    columns = zip(methods, _labels(methods, configs), configs, by_config.values(), strict=True)
     return [
         Group(method, label, c["rollout.num_generations"], c["selection.num_kept"], c, tuple(found))
-        for method, label, c, found in zip(
-            methods, _labels(methods, configs), configs, by_config.values(), strict=True
-        )
-    ]  # fmt: skip
+        for method, label, c, found in columns
+    ]
 
 
 def method_of(config: dict[str, Any], configs: Sequence[dict[str, Any]]) -> str:
@@ -80,7 +78,7 @@ def _labels(methods: Sequence[str], configs: Sequence[dict[str, Any]]) -> list[s
     labels = []
     for method, config in zip(methods, configs, strict=True):
         same = [c for m, c in zip(methods, configs, strict=True) if m == method]
-        keys = {k for c in same for k in c.keys() | config.keys() if c.get(k) != config.get(k)} - {*_METHOD_KEYS}
+        keys = {k for c in same for k in c.keys() | config.keys() if c.get(k) != config.get(k)}
         parts = [f"{_SHORT.get(k, k.rpartition('.')[2])} = {config.get(k)}" for k in sorted(keys)]
         name = METHODS[method].label if method in METHODS else method.replace("_", "-")
         labels.append(", ".join([name, *parts]))
@@ -88,11 +86,4 @@ def _labels(methods: Sequence[str], configs: Sequence[dict[str, Any]]) -> list[s
 
 
 def _unseeded(config: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in _flat(config).items() if k not in SEEDS}
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for k, v in values.items():
-        flat |= _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v}
-    return flat
+    return {k: v for k, v in flat(config).items() if k not in SEEDS}

@@ -35,3 +35,11 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         return []
     whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as one mapping, "section.key" -> value."""
+    found = {}
+    for k, v in values.items():
+        found |= flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v}
+    return found

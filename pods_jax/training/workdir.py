@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pods_jax.analysis.runs import read_jsonl
+from pods_jax.analysis.runs import flat, read_jsonl
 from pods_jax.config import Config, to_dict
 from pods_jax.errors import UserError
 
@@ -70,20 +70,13 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
     file = path / "config.json"
     if not file.is_file():
         return
-    theirs, ours = _flat(json.loads(file.read_text())), _flat(to_dict(config))
+    theirs, ours = flat(json.loads(file.read_text())), flat(to_dict(config))
     free = (*FREE, f"{except_section}.")
     keys = [k for k in sorted(theirs.keys() | ours.keys()) if not k.startswith(free)]
     different = [k for k in keys if theirs.get(k) != ours.get(k)]
     if different:
         changes = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in different[:3])
         raise UserError(f"workdir {path} belongs to another config ({changes}); choose another --workdir")
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for k, v in values.items():
-        flat |= _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v}
-    return flat
 
 
 @contextlib.contextmanager

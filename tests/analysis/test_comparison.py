@@ -90,3 +90,12 @@ def test_no_runs_and_no_such_metric(study, tmp_path):
     with pytest.raises(UserError, match=r"no 'greedy'.*accuracy"):
         draw(study, tmp_path / "figs", View("greedy"))
     assert not (tmp_path / "figs").exists()
+
+
+def test_rules_of_one_method_are_told_apart(tmp_path):
+    for rule in ("max_variance", "max_variance_authors"):
+        make_run(tmp_path / rule, n=8, m=4, rule=rule, seed=0, rate=1.0)
+    assert [g.label for g in read_groups(tmp_path)] == [
+        "PODS, rule = max_variance",
+        "PODS, rule = max_variance_authors",
+    ]
