@@ -13,16 +13,19 @@ from pods_jax.validation import violations
 
 ROOT = Path(__file__).parents[1]
 PODS = sorted((ROOT / "configs/paper").glob("*.py"))
-ABLATIONS = ("n=128", "pods,m=4", "pods,rule=random", "pods,normalize=before", "grpo,n=64")
-TESTED = {"gsm8k_qwen3b_lora:pods", "gsm8k_llama3b_lora:grpo"}
+PILOT_COMMIT = sorted((ROOT / "configs/pilot_commit").glob("*.py"))
+PODS_ABLATIONS = ("n=64", "pods,m=4", "pods,rule=random", "pods,normalize=before", "grpo,n=64")
+QUICK = {"gsm8k_qwen3b_lora:pods", "gsm8k_qwen3b_full:pods", "deepmath_1p5b:pilot_commit"}
 
 
-def methods_of(path: Path) -> list[str]:
-    module = load_module(path)
-    return list((module if hasattr(module, "METHODS") else module.GSM8K).METHODS)
+def specs() -> list[str]:
+    """Every file with every argument that it names, and the ablations."""
+    arguments = {p: [*load_module(p).METHODS, *PODS_ABLATIONS] for p in PODS}
+    arguments |= {p: [*load_module(p).METHODS, "grpo,n=16"] for p in PILOT_COMMIT}
+    return [f"{path}:{argument}" for path, found in arguments.items() for argument in found]
 
 
-SPECS = [f"{path}:{argument}" for path in PODS for argument in (*methods_of(path), *ABLATIONS)]
+SPECS = specs()
 
 
 def short(spec: str) -> str:
@@ -31,14 +34,16 @@ def short(spec: str) -> str:
 
 
 def shrunk(config: Config) -> Config:
-    """The same method on a policy of 2 layers and generated data: 2 steps, groups at most 8, in the same ratio."""
+    """The same method on a policy of 2 layers and generated data: 2 steps of groups of 8, kept in the same ratio."""
     c = default_config()
     c.update(to_dict(config))
     tiny = {
-        "model.path": None, "model.hidden_size": 16, "model.intermediate_size": 32, "model.num_hidden_layers": 2,
+        "model.path": None, "model.compute_dtype": None, "model.num_hidden_layers": 2,
+        "model.hidden_size": 16, "model.intermediate_size": 32,
         "model.num_attention_heads": 2, "model.num_key_value_heads": 1, "lora.quantize_base": None,
         "data.name": "addition", "data.path": None, "data.eval_name": None, "data.system_prompt": None,
-        "rollout.max_prompt_length": 5, "rollout.max_completion_length": 4, "mesh.fsdp": 1, "mesh.data": -1,
+        "data.prompt_template": "{question}", "reward.task": None, "reward.overlong_cache_length": None,
+        "rollout.max_prompt_length": 5, "rollout.max_completion_length": 4,
         "optimizer.micro_batch_size_per_device": None, "optimizer.warmup_steps": 1, "training.num_steps": 2,
         "training.eval_every_steps": 1, "evaluation.num_prompts": 8, "evaluation.batch_size": 8,
     }  # fmt: skip
@@ -46,7 +51,13 @@ def shrunk(config: Config) -> Config:
     c.lora.rank = min(c.lora.rank, 2)
     c.data.options = {"base": 3, "digits": 2, "num_train": 24, "num_test": 8, "unseen_fraction": 0.25}
     n, m = c.rollout.num_generations, c.selection.num_kept
+    c.rollout.num_prompts = min(c.rollout.num_prompts, 8)
     c.rollout.num_generations, c.selection.num_kept = 8, max(2, 8 * m // n)
+    small = {"groups_per_prompt": 4, "n_pilot": 2, "n_commit": 6, "candidates": 12}
+    options = {k: small.get(k, v) for k, v in to_dict(config.allocation)["options"].items()}
+    if c.allocation.name != "uniform":  # a policy that knows nothing is right too seldom for its groups to vary
+        c.warm_start.num_steps, options["on_exhausted"] = 60, "train_partial"
+    c.allocation.options = options
     built, problems = from_mapping(c)
     assert not problems + violations(built)
     return built
@@ -61,7 +72,7 @@ def test_every_argument_is_a_valid_config(spec):
 
 
 @pytest.mark.parametrize(
-    "spec", [pytest.param(s, marks=() if short(s) in TESTED else pytest.mark.slow) for s in SPECS], ids=short
+    "spec", [pytest.param(s, marks=() if short(s) in QUICK else pytest.mark.slow) for s in SPECS], ids=short
 )
 def test_a_shrunk_run(spec, tmp_path):
     config = shrunk(load_config(spec))
@@ -70,7 +81,7 @@ def test_a_shrunk_run(spec, tmp_path):
     assert 0 < summary["rollouts/trained"] <= summary["rollouts/generated"]
 
 
-@pytest.mark.parametrize("path", PODS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", PODS + PILOT_COMMIT, ids=lambda p: p.stem)
 def test_every_value_has_its_source(path):
     """Lines that set something say [paper], [code] or [ours], themselves or in the comment above them."""
     body = path.read_text().partition('"""\n\n')[2].partition("def get_config")[2].split("\n\n")

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from pods_jax.config_file import load_module
 
 GSM8K = load_module(Path(__file__).with_name("gsm8k_qwen3b_lora.py"))
+METHODS = GSM8K.METHODS
 
 
 def get_config(argument: str = "pods") -> ConfigDict:

@@ -60,7 +60,6 @@ def get_config(argument: str = "pods") -> ConfigDict:
     c.optimizer.learning_rate = 5e-6  # [code] constant
     c.optimizer.adam_beta1, c.optimizer.adam_beta2 = 0.9, 0.99  # [code] with 8-bit moments, here float32
     c.optimizer.weight_decay, c.optimizer.max_grad_norm = 0.1, 0.1  # [code]
-    c.optimizer.logprob_chunk_size = 1024  # [ours] memory only
 
     c.training.max_minutes, c.training.num_steps = 360.0, 8000  # [paper] 6 hours; [code] max_steps, never reached
     c.training.eval_every_steps = 150  # [ours] about the 30 minutes of [code] on its hardware

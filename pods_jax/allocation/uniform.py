@@ -1,19 +1,41 @@
 """The same number of rollouts for every prompt: GRPO and PODS."""
 
-from pods_jax.allocation.base import Stream, register
+import dataclasses
+from collections.abc import Iterator
+
+from pods_jax.allocation.base import Options, Stream, options_of, register
 from pods_jax.config import Config
 from pods_jax.records import Group, Request
 
 
+@dataclasses.dataclass(frozen=True)
+class UniformOptions(Options):
+    """groups_per_prompt: into how many of the num_prompts groups of a step each prompt goes, each of them selected and
+    normalised apart, as in the multi-device code of the PODS authors (arXiv 2504.13818)."""
+
+    groups_per_prompt: int = 1
+
+    def violations(self, config: Config) -> Iterator[str]:
+        if self.groups_per_prompt < 1 or config.rollout.num_prompts % self.groups_per_prompt:
+            yield (
+                f"allocation.options.groups_per_prompt = {self.groups_per_prompt} must divide rollout.num_prompts = "
+                f"{config.rollout.num_prompts}"
+            )
+
+
 @register("uniform")
 class Uniform:
-    """num_prompts new prompts a step, num_generations rollouts each, every group trained on."""
+    """num_prompts groups a step, of num_generations rollouts each, all trained on; each of a new prompt by default."""
+
+    Options = UniformOptions
 
     def __init__(self, config: Config):
         self._sizes = config.rollout
+        self._repeats = options_of(UniformOptions, config).groups_per_prompt
 
     def requests(self, stream: Stream) -> list[Request]:
-        return [Request(p, self._sizes.num_generations) for p in stream.next(self._sizes.num_prompts)]
+        n, prompts = self._sizes.num_generations, stream.next(self._sizes.num_prompts // self._repeats)
+        return [Request(p, n, first=n * i) for p in prompts for i in range(self._repeats)]
 
     def observe(self, groups: list[Group]) -> list[Group]:
         return groups

@@ -64,8 +64,13 @@ def method_of(config: dict[str, Any], configs: Sequence[dict[str, Any]]) -> str:
         return name if rule == "all" else f"{name}_{_RULES.get(rule, rule)}"
     if rule != "all":
         return _RULES.get(rule, rule)
-    selecting = {c["rollout.num_generations"] for c in configs if c["selection.rule"] != "all"}
-    return "grpo_ga" if config["rollout.num_generations"] in selecting else "grpo"
+    selecting = {_rollouts_a_prompt(c) for c in configs if c["selection.rule"] != "all"}
+    return "grpo_ga" if _rollouts_a_prompt(config) in selecting else "grpo"
+
+
+def _rollouts_a_prompt(config: dict[str, Any]) -> int:
+    """In all its groups."""
+    return config["rollout.num_generations"] * config.get("allocation.options.groups_per_prompt", 1)
 
 
 def main_sizes(groups: Sequence[Group]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import pytest
 from made_runs import make_run, make_study
 
 from pods_jax.analysis.comparison import View, choose, draw
-from pods_jax.analysis.groups import main_sizes, read_groups
+from pods_jax.analysis.groups import main_sizes, method_of, read_groups
 from pods_jax.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -99,3 +99,16 @@ def test_rules_of_one_method_are_told_apart(tmp_path):
         "PODS, rule = max_variance",
         "PODS, rule = max_variance_authors",
     ]
+
+
+def test_grpo_that_generates_as_much_a_prompt_in_smaller_groups_is_grpo_ga():
+    def config(n, rule, groups):
+        return {
+            "rollout.num_generations": n,
+            "selection.rule": rule,
+            "allocation.name": "uniform",
+            "allocation.options.groups_per_prompt": groups,
+        }
+
+    pods, ga, grpo = config(128, "max_variance", 4), config(32, "all", 16), config(32, "all", 1)
+    assert [method_of(c, [pods, ga, grpo]) for c in (pods, ga, grpo)] == ["pods", "grpo_ga", "grpo"]

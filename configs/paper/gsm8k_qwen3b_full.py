@@ -1,0 +1,75 @@
+"""PODS paper, GSM8K with all weights of Qwen2.5-3B-Instruct on 8 H100 (80 GB), 30 minutes.
+
+    pip install -e '.[cuda]'
+    python experiments/train.py --config configs/paper/gsm8k_qwen3b_full.py:pods --workdir runs/h100_pods
+
+Published (mean of 5 runs, best of 16 evaluations): `:pods` 84.1 %, `:grpo_ga` 82.6 %; PODS is at 99 % of the
+other's best 1.71 times as fast. Both generate 512 rollouts for each of 8 prompts: `:pods` as 4 groups of 128, 32 kept
+of each, and `:grpo_ga` as 16 groups of 32, all trained on. Ablations as in configs/paper/gsm8k_qwen3b_lora.py.
+
+Sources: [code] the authors' repository (YixuanEvenXu/pods, 187f43b), its open-r1 part; [paper] arXiv 2504.13818; [ours]
+where neither says. Their selection loop had a defect (docs/figures.md), which is not reproduced. Their verifier took
+boxed answers alone, so that accuracy began at 3 %; ours takes the marked answer, in its tags too, and begins higher.
+"""
+
+from ml_collections import ConfigDict
+
+from pods_jax.config import default_config
+from pods_jax.config_arguments import Method, set_method
+
+
+def of_512(n: int, m: int, rule: str) -> Method:
+    """8 prompts (one a device) with 512 rollouts each, in groups of n that are selected and normalised apart. [code]"""
+    groups = 512 // n
+    keys = {"rollout.num_prompts": 8 * groups, "allocation.options": {"groups_per_prompt": groups}}
+    return Method(n, m, rule, keys)
+
+
+METHODS = {
+    "pods": of_512(128, 32, "max_variance"),  # [code] n = 128, m = 32, accumulation 4
+    "grpo_ga": of_512(32, 32, "all"),  # [code] n = m = 32, accumulation 16
+    "grpo": Method(32, 32, "all", {"rollout.num_prompts": 8}),  # [ours] a group a prompt, generated and trained on
+    "random": of_512(128, 32, "random"),  # [ours] the paper has the rules on one device alone
+    "max_reward": of_512(128, 32, "max_reward"),  # [ours]
+    "percentile": of_512(128, 32, "percentile"),  # [ours]
+}
+
+
+def get_config(argument: str = "pods") -> ConfigDict:
+    c = default_config()
+    c.seed = 11  # [code] 11 to 15 and 21 to 25
+    c.model.path = "Qwen/Qwen2.5-3B-Instruct"  # [code]
+    c.model.remat = "full"  # [code] gradient checkpointing
+    # Weights and moments in float32 over 8 devices; [code] has ZeRO-2, which shards the moments alone.
+    c.model.compute_dtype = "bfloat16"  # [code] bf16
+    c.mesh.data, c.mesh.fsdp = 1, -1  # [ours]
+
+    c.data.name = "gsm8k"  # [code]
+    c.data.system_prompt = (  # [ours]; [code] asks for the same in other words
+        "You are a helpful assistant. First think about the question as an inner monologue, then answer it. Write the "
+        "thoughts between <think> and </think> and the answer between <answer> and </answer>, each tag on a line of "
+        "its own, and put the final result within \\boxed{}."
+    )
+    c.reward.task, c.reward.parts = "math", "pods_multi_device"  # [code] accuracy 1, format 1, tags 1
+    c.reward.format = "think_answer_lines"  # [code]
+
+    c.rollout.temperature, c.rollout.top_k = 0.9, 50  # [code]
+    c.rollout.max_prompt_length, c.rollout.max_completion_length = 512, 1024  # [code]
+
+    c.objective.loss_type = "bnpo"  # [code] a mean over the tokens of a micro-batch, here of the batch
+    c.objective.epsilon, c.objective.beta = 0.2, 0.0  # [code] never active with one update a batch
+
+    c.optimizer.learning_rate = 2e-5  # [code]
+    c.optimizer.lr_scheduler_type, c.optimizer.warmup_steps = "cosine", 24  # [code] a tenth of the steps
+    c.optimizer.adam_beta1, c.optimizer.adam_beta2 = 0.9, 0.999  # transformers' default: [code] sets none
+    c.optimizer.weight_decay, c.optimizer.max_grad_norm = 0.0, 1.0  # transformers' defaults: [code] sets none
+    c.optimizer.micro_batch_size_per_device = 8  # [ours] memory only
+
+    c.training.max_minutes, c.training.num_steps = 40.0, 240  # [paper] 30 minutes are plotted; [ours] for the schedule
+    c.training.eval_every_steps = 12  # [ours] about the 2 minutes of [code] on its hardware
+    c.evaluation.num_prompts, c.evaluation.num_samples = 1319, 1  # [code] one sample a question
+    c.evaluation.temperature = 0.9  # [code]
+    c.evaluation.batch_size = 264  # [ours] memory only
+
+    set_method(c, argument, METHODS)
+    return c

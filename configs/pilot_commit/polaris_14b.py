@@ -1,0 +1,23 @@
+"""Pilot-Commit paper, Polaris-53K with Qwen3-14B; published on 64 H200.
+
+    python experiments/train.py --config configs/pilot_commit/polaris_14b.py:pilot_commit --workdir runs/polaris_14b_pc
+
+Published, rollouts generated until the target accuracy: `:pilot_commit` 2.2 million, `:grpo` 4.1, `:dapo` 4.9.
+No script of this run was released: all but the model and n is taken over from configs/pilot_commit/polaris_4b.py, with
+its arguments.
+"""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from pods_jax.config_file import load_module
+
+POLARIS = load_module(Path(__file__).with_name("polaris_4b.py"))
+METHODS = POLARIS.METHODS
+
+
+def get_config(argument: str = "pilot_commit") -> ConfigDict:
+    c = POLARIS.get_config(argument)
+    c.model.path = "Qwen/Qwen3-14B"  # [paper]
+    return c
