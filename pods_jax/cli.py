@@ -28,6 +28,25 @@ Compiled programs are kept for the next run in {programs_folder()} (PODS_JAX_PRO
     return parser
 
 
+def add_distributed(parser: argparse.ArgumentParser) -> None:
+    """Arguments of a command line that several processes may run together."""
+    group = parser.add_argument_group("several processes, each of which runs this command line")
+    group.add_argument("--distributed", action="store_true", help="find each other (on Slurm, GKE and Cloud TPU)")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="find each other here: the first process's address")
+    group.add_argument("--num-processes", type=int, metavar="N")
+    group.add_argument("--process-id", type=int, metavar="I", help="0 to N - 1")
+
+
+def start_distributed(args: argparse.Namespace) -> None:
+    """Joins the other processes, if the arguments of `add_distributed` say that there are any. Before JAX is used."""
+    import jax
+
+    if args.coordinator:
+        jax.distributed.initialize(args.coordinator, args.num_processes, args.process_id)
+    elif args.distributed:
+        jax.distributed.initialize()
+
+
 def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Config]:
     """The arguments, and the checked config with its overrides."""
     from pods_jax.config_file import load_config  # imports JAX, which not every command line needs

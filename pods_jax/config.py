@@ -203,11 +203,15 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Sizes of the mesh axes; -1 fills."""
+    """Sizes of the mesh axes; -1 fills.
+
+    sampling: sizes of its own for sampling, such as {"tensor": 4} (data fills, the rest is 1); {}: the same layout.
+    """
 
     data: int = -1
     fsdp: int = 1
     tensor: int = 1
+    sampling: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -166,9 +166,14 @@ def _sizes(config: Config) -> Iterator[str]:
     micro = config.optimizer.micro_batch_size_per_device
     if micro is not None and not (_divides(m, micro) or _divides(micro, m)):
         yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or divisor of m = {m}"
-    mesh = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    if any(s != -1 and s < 1 for s in mesh) or mesh.count(-1) > 1:
-        yield f"mesh sizes must be positive, with at most one -1, got data, fsdp, tensor = {mesh}"
+    mesh, sampling = config.mesh, dict(config.mesh.sampling)
+    for name, sizes in (("mesh", [mesh.data, mesh.fsdp, mesh.tensor]), ("mesh.sampling", list(sampling.values()))):
+        if any(type(s) is not int or (s != -1 and s < 1) for s in sizes) or sizes.count(-1) > 1:
+            yield f"{name} sizes must be positive, with at most one -1, got {sizes}"
+    for axis in sampling.keys() - {"data", "fsdp", "tensor"}:
+        yield f"mesh.sampling has no axis '{axis}' (known: data, fsdp, tensor)"
+    if sampling and config.lora.quantize_base:
+        yield "mesh.sampling cannot lay out a quantised base anew: leave it {} with lora.quantize_base"
     model = config.model
     if model.path is None and not _divides(2 * model.num_attention_heads, model.hidden_size):
         yield "model.hidden_size must be a multiple of 2 x model.num_attention_heads"

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
@@ -13,7 +14,7 @@ from pods_jax.config import LoraConfig, ObjectiveConfig
 from pods_jax.models.decoder import Decoder, Params, init_tree
 from pods_jax.models.lora import adapt, trained_weights
 from pods_jax.objective.losses import completion_mask, token_losses, token_weights
-from pods_jax.parallel import batch_sharding, num_shards, replicated, weight_shardings
+from pods_jax.parallel import batch_sharding, num_shards, place, replicated, weight_shardings
 from pods_jax.rollout.scoring import Scores, group_logprobs
 
 FULL = LoraConfig(rank=0)  # all weights are trained
@@ -58,9 +59,9 @@ def init_state(
 ) -> TrainState:
     """A state born sharded: parameters placed by the partition rules, optimizer moments like their parameters."""
     shardings = _state_shardings(model, optimizer, mesh, lora)
-    params = jax.device_put(params, shardings.params)
+    params = place(params, shardings.params)
     opt_state = jax.jit(optimizer.init, out_shardings=shardings.opt_state)(params)
-    return TrainState(params, opt_state, jax.device_put(jnp.int32(0), shardings.step))
+    return TrainState(params, opt_state, place(np.int32(0), shardings.step))
 
 
 def _state_shardings(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import ModelConfig, Params, Weight, is_weight, model_weights
@@ -79,11 +80,19 @@ def _place(checkpoint: Checkpoint, name: str, weight: Weight, dtype: str, shardi
     """One of our weights on its devices; a stacked one grows there, layer by layer."""
     stored = stored_names(checkpoint.names, name, weight)
     if weight.axes[0] != "layers":
-        return jax.device_put(_read(checkpoint, name, stored[0], weight.shape, dtype), sharding)
+        return _put(_read(checkpoint, name, stored[0], weight.shape, dtype), sharding)
     stack = jnp.zeros(weight.shape, dtype, device=sharding)
+    one = None if sharding is None else NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))
     for i, layer in enumerate(stored):
-        stack = _set_layer(stack, _read(checkpoint, name, layer, weight.shape[1:], dtype), i)
+        stack = _set_layer(stack, _put(_read(checkpoint, name, layer, weight.shape[1:], dtype), one), i)
     return stack
+
+
+def _put(array: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
+    """An array that every process has, each device given its own part alone."""
+    if sharding is None:
+        return jnp.asarray(array)
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 @functools.partial(jax.jit, donate_argnums=0)

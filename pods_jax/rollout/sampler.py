@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Key
 
 from pods_jax.models.decoder import Decoder, Params
+from pods_jax.parallel import place, to_host
 from pods_jax.rollout.blocks import Layout, arrange, block_size
 from pods_jax.rollout.buckets import pad_prompts
 from pods_jax.rollout.decode import Decoded, Drawing, decode
@@ -75,13 +76,13 @@ def generate(
     decoded = decode(
         model,
         params,
-        *jax.device_put(arrays, sharding),
+        *place(arrays, sharding),
         key,
         jnp.float32(temperature or 1.0),
         max_new_tokens=max_new_tokens,
         drawing=Drawing(temperature == 0, top_k, top_p, tuple(eos_ids), pad_id),
     )
-    return _completions(jax.device_get(decoded), layout, (P, max(counts)), pad_id)
+    return _completions(to_host(decoded), layout, (P, max(counts)), pad_id)
 
 
 def _completions(d: Decoded, layout: Layout, shape: tuple[int, int], pad_id: int) -> Completions:

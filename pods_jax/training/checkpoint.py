@@ -18,6 +18,7 @@ from jaxtyping import Array, Shaped, UInt8, UInt32
 
 from pods_jax.errors import UserError
 from pods_jax.learner import TrainState
+from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.training.packing import pack, unpack
 
 
@@ -66,10 +67,11 @@ class Checkpoints:
         Raises:
           UserError: there are checkpoints, but all are damaged.
         """
+        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like._asdict())
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
             try:
-                return self._read(step, like)
+                return self._read(step, abstract)
             except Exception as error:  # damaged files make their readers raise anything
                 warn(f"warning  the checkpoint at step {step} is damaged and skipped ({_in_a_line(error)})")
         if steps:
@@ -78,11 +80,12 @@ class Checkpoints:
 
     def set_aside_after(self, step: int) -> None:
         """Moves later checkpoints, which `restore` found damaged, to `workdir/damaged_checkpoints`."""
-        for damaged in (s for s in self._manager.all_steps() if s > step):
+        for damaged in (s for s in self._manager.all_steps() if s > step and is_main()):
             aside = self._workdir / "damaged_checkpoints" / str(damaged)
             shutil.rmtree(aside, ignore_errors=True)
             aside.parent.mkdir(exist_ok=True)
             (self.path / str(damaged)).rename(aside)
+        from_main(None)  # the others wait for it
         self._manager.reload()
 
     def latest_step(self) -> int | None:
@@ -99,8 +102,7 @@ class Checkpoints:
             self._manager.wait_until_finished()
         self._manager.close()
 
-    def _read(self, step: int, like: TrainState) -> Restored:
-        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like._asdict())
+    def _read(self, step: int, abstract: dict[str, Any]) -> Restored:
         read, read_json = ocp.args.StandardRestore, ocp.args.JsonRestore()
         args = ocp.args.Composite(state=read(abstract), host=read_json, arrays=read(), checks=read_json)
         restored = self._manager.restore(step, args=args)

@@ -8,13 +8,12 @@ import jax
 import numpy as np
 
 from pods_jax.config import Config
-from pods_jax.data import Example
 from pods_jax.models.decoder import Params
 from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
 from pods_jax.training.progress import Reporter
 from pods_jax.training.restore import restored_run
-from pods_jax.training.rollouts import grade, sample
+from pods_jax.training.rollouts import Graded, gathered, judge, sample
 from pods_jax.training.run import Run
 
 
@@ -59,14 +58,13 @@ def _grade_all(run: Run, params: Params, num_samples: int, temperature: float) -
         for ids in (range(start, min(start + size, total)) for start in range(0, total, size)):
             tokens, examples = ([x[i] for i in ids] for x in (test.tokens, test.examples))
             c = sample(run, params, tokens, list(ids), key, num_generations=num_samples, temperature=temperature)
-            batches.append(grader.submit(_scores, run, c, examples))
-        scores = [batch.result() for batch in batches]
+            batches.append((c, grader.submit(judge, run, c, examples)))
+        scores = [_scores(run, c, gathered(judged.result())) for c, judged in batches]
     return {k: np.concatenate([s[k] for s in scores]) for k in scores[0]}
 
 
-def _scores(run: Run, completions: Completions, examples: Sequence[Example]) -> dict[str, np.ndarray]:
+def _scores(run: Run, completions: Completions, graded: Graded) -> dict[str, np.ndarray]:
     """Scores [P] of one batch, averaged over the samples."""
-    graded = grade(run, completions, examples)
     form = np.array([FORMATS[run.config.reward.format](text) for text in graded.texts])
     scores = {
         "accuracy": graded.correct,

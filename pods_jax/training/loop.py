@@ -12,6 +12,7 @@ from tensorboardX import SummaryWriter
 from pods_jax.analysis.figures import learning_curve
 from pods_jax.config import Config
 from pods_jax.errors import UserError
+from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
@@ -47,7 +48,7 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
         checkpoints = Checkpoints(folder.path, config.training.keep_checkpoints)
         start = _resume(run, folder, checkpoints, reporter)
         reporter.policy(run, start)
-        board = SummaryWriter(str(folder.path / "tensorboard"), purge_step=start + 1)
+        board = SummaryWriter(str(folder.path / "tensorboard"), purge_step=start + 1, write_to_disk=is_main())
         if not folder.read("eval.jsonl"):
             _evaluate(run, folder, board, 0, reporter)
 
@@ -77,19 +78,21 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
         # -------------------------------------------------------- wrap-up
         if run.ended:
             reporter.message(f"stopping at step {step}: {run.ended}")
-        if not stop.signal and not any(r["step"] == step for r in folder.read("eval.jsonl")):
+        stopped_by = stop.signal()
+        if not stopped_by and not any(r["step"] == step for r in folder.read("eval.jsonl")):
             _evaluate(run, folder, board, step, reporter)
         if checkpoints.latest_step() != step:
             _save(run, folder, checkpoints, step)
         checkpoints.close()
         board.close()
     summary = summarise(folder)
-    if stop.signal:
-        reporter.message(f"stopped  by {stop.signal} after step {step}, which is saved; the same command goes on")
-        return summary | {"stopped_by": stop.signal}
-    with writing(folder.path):
-        learning_curve(folder.path, folder.path / "learning_curve.png")
-        write_atomic(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")  # last: it says all is done
+    if stopped_by:
+        reporter.message(f"stopped  by {stopped_by} after step {step}, which is saved; the same command goes on")
+        return summary | {"stopped_by": stopped_by}
+    if is_main():
+        with writing(folder.path):
+            learning_curve(folder.path, folder.path / "learning_curve.png")
+            write_atomic(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")  # last: all is done
     reporter.summary(summary, folder)
     return summary
 
@@ -107,7 +110,7 @@ def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Repor
 
 def _until(stop: StopRequest, steps: Iterable[int]) -> Iterator[int]:
     """The steps up to the request."""
-    return itertools.takewhile(lambda _: stop.signal is None, steps)
+    return itertools.takewhile(lambda _: stop.signal() is None, steps)
 
 
 def _save(run: Run, folder: Workdir, checkpoints: Checkpoints, step: int) -> None:
@@ -131,7 +134,7 @@ def _timed_step(run: Run, folder: Workdir, step: int) -> dict[str, float]:
     if groups and (step == 1 or _due(step, run.config.training.log_samples_every_steps)):
         folder.append("samples.jsonl", _sample_record(step, groups[0]))
     seconds = run.clock.take()
-    step_s = time.perf_counter() - begin - seconds.get("compile", 0.0)
+    step_s = from_main(time.perf_counter() - begin - seconds.get("compile", 0.0))  # it decides on saves and the end
     run.totals["wall_time_s"] += step_s
     return metrics | {f"time/{k}_s": v for k, v in seconds.items()} | {"time/step_s": step_s} | run.totals
 

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Messages to stdout, progress bars to stderr."""
+    """Messages to stdout, progress bars to stderr; quiet: neither."""
 
-    def __init__(self):
-        self._console = Console(highlight=False, soft_wrap=True)
+    def __init__(self, quiet: bool = False):
+        self._quiet = quiet
+        self._console = Console(highlight=False, soft_wrap=True, quiet=quiet)
         self._bar: tqdm | None = None
 
     def message(self, text: str) -> None:
@@ -65,6 +66,7 @@ class Reporter:
             unit="step",
             mininterval=interval_s,
             miniters=1,
+            disable=self._quiet,
         )
         return self._bar
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from pods_jax.parallel import batch_sharding, num_shards
+from pods_jax.parallel import batch_sharding, num_shards, place, to_host
 from pods_jax.records import Group
 from pods_jax.rollout.buckets import bucket, pad_prompts
 from pods_jax.rollout.scoring import group_logprobs
@@ -35,7 +35,7 @@ def penalised(run: Run, groups: Sequence[Group]) -> list[Group]:
     REINFORCE++, Hu 2025, arXiv 2501.03262, with discount 1); it joins the parts of the reward as "kl".
     """
     rows = _laid_out(groups, num_shards(run.mesh))
-    references = jax.device_get(reference_logprobs(run, *jax.device_put(rows, batch_sharding(run.mesh))))
+    references = to_host(reference_logprobs(run, *place(rows, batch_sharding(run.mesh))))
     beta = np.float32(run.config.objective.reward_beta)
     return [
         dataclasses.replace(g, rewards=g.rewards - beta * kl, parts={**g.parts, "kl": kl})
@@ -48,8 +48,8 @@ def _laid_out(groups: Sequence[Group], shards: int) -> tuple[np.ndarray, np.ndar
     prompts, lengths = pad_prompts([g.request.prompt.tokens for g in groups])
     num_groups, n = -(-len(prompts) // shards) * shards, bucket(max(len(g.tokens) for g in groups))
     completions = np.zeros((num_groups, n, groups[0].tokens.shape[1]), np.int32)
-    for place, group in enumerate(groups):
-        completions[place, : len(group.tokens)] = group.tokens
+    for i, group in enumerate(groups):
+        completions[i, : len(group.tokens)] = group.tokens
     extra = num_groups - len(prompts)
     return np.pad(prompts, ((0, extra), (0, 0))), np.pad(lengths, (0, extra)), completions
 

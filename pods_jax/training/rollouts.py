@@ -9,6 +9,7 @@ import numpy as np
 from pods_jax.data import Example
 from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding
+from pods_jax.parallel.hosts import exchange, own_share
 from pods_jax.records import Group, Prompt, Request
 from pods_jax.rewards.parts import Outputs, compose, weights_of
 from pods_jax.rollout import Completions, generate
@@ -43,7 +44,7 @@ def sample(
         pad_id=run.task.tokenizer.pad_id,
         prompt_ids=prompt_ids,
         first_samples=first_samples,
-        sharding=batch_sharding(run.mesh),
+        sharding=batch_sharding(run.sampling_mesh),
     )
 
 
@@ -66,7 +67,16 @@ class Graded(NamedTuple):
 def grade(
     run: Run, completions: Completions, examples: Sequence[Prompt | Example], counts: Sequence[int] | None = None
 ) -> Graded:
+    """`judge`, and what the other processes judged."""
+    return gathered(judge(run, completions, examples, counts))
+
+
+def judge(
+    run: Run, completions: Completions, examples: Sequence[Prompt | Example], counts: Sequence[int] | None = None
+) -> Graded:
     """Decodes completions [P, n, T] and verifies each against its example; results are flat, group after group.
+
+    Of R completions in all, a process judges its own share.
 
     Args:
       completions: the token axis has the length limit as its length.
@@ -77,8 +87,9 @@ def grade(
     _, n, T = completions.tokens.shape
     counts = [n] * len(examples) if counts is None else counts
     real = np.arange(n) < np.array(counts)[:, None]
-    lengths, examples = completions.lengths[real], [e for e, k in zip(examples, counts, strict=True) for _ in range(k)]
-    rows = zip(completions.tokens[real], lengths, strict=True)
+    own, examples = own_share(sum(counts)), [e for e, k in zip(examples, counts, strict=True) for _ in range(k)]
+    lengths, examples = completions.lengths[real][own], examples[own]
+    rows = zip(completions.tokens[real][own], lengths, strict=True)
     texts = [run.task.tokenizer.decode(row[:length].tolist()) for row, length in rows]
     golds = [example.gold for example in examples]
     verdicts = run.pool.score(texts, golds, run.task.dataset.task, deadline_s=reward.deadline_s)
@@ -89,7 +100,7 @@ def grade(
         kinds=[e.kind for e in examples],
         correct=[v.correct for v in verdicts],
         lengths=lengths.tolist(),
-        truncated=completions.truncated[real].tolist(),
+        truncated=completions.truncated[real][own].tolist(),
         max_length=T,
         overlong_cache_length=reward.overlong_cache_length,
     )
@@ -100,6 +111,25 @@ def grade(
         [v.reason for v in verdicts],
         np.array(rewards, np.float32),
         {name: np.array(values) for name, values in parts.items()},
+    )
+
+
+def gathered(own: Graded) -> Graded:
+    """What all processes judged, in order. All must call it, from their main thread."""
+    columns = (
+        own.texts,
+        own.correct.tolist(),
+        own.reasons,
+        own.rewards.tolist(),
+        *(p.tolist() for p in own.parts.values()),
+    )
+    texts, correct, reasons, rewards, *parts = zip(*exchange([*zip(*columns, strict=True)]), strict=True)
+    return Graded(
+        list(texts),
+        np.array(correct, bool),
+        list(reasons),
+        np.array(rewards, np.float32),
+        {name: np.array(values) for name, values in zip(own.parts, parts, strict=True)},
     )
 
 

@@ -14,7 +14,7 @@ from pods_jax.learner import TrainState, init_state, make_optimizer, make_update
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.models.lora import adapt, merge
-from pods_jax.parallel import make_mesh, num_shards
+from pods_jax.parallel import make_mesh, num_shards, param_shardings
 from pods_jax.rewards import RewardPool
 from pods_jax.training.accounts import Totals, new_totals
 from pods_jax.training.clock import PhaseClock
@@ -38,6 +38,7 @@ class Run:
     config: Config
     task: Task
     mesh: jax.sharding.Mesh
+    sampling_mesh: jax.sharding.Mesh
     model: Decoder
     state: TrainState
     base: Params | None
@@ -52,9 +53,14 @@ class Run:
     skipped_in_a_row: int = 0
 
     def sampling_params(self) -> Params:
-        """The decoder's parameters; adapters are merged into plain weights, which makes decoding cheapest."""
-        if self.base is None:
-            return self.state.params
+        """The decoder's parameters, laid out for sampling; adapters are merged, which makes decoding cheapest."""
+        params = self.state.params if self.base is None else self._merged()
+        if self.sampling_mesh is self.mesh:
+            return params
+        with self.clock.phase("reshard"):
+            return jax.block_until_ready(jax.device_put(params, param_shardings(self.model.config, self.sampling_mesh)))
+
+    def _merged(self) -> Params:
         adapted = adapt(self.base, self.state.params, self.config.lora.scale)
         return adapted if self.config.lora.quantize_base else merge(adapted)
 
@@ -84,7 +90,7 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
     devices = num_shards(mesh)
     validate_on_devices(config, devices)
     model, params = load_policy(config, task, mesh, on_warm_start)
-    base, trained = split_trained(config, model, params)
+    base, trained = split_trained(config, model, params, mesh)
     optimizer = make_optimizer(config.optimizer, config.training.num_steps * config.objective.num_iterations)
     micro = config.optimizer.micro_batch_size_per_device
     update = make_update(
@@ -96,6 +102,7 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
         config=config,
         task=task,
         mesh=mesh,
+        sampling_mesh=make_mesh(**config.mesh.sampling) if config.mesh.sampling else mesh,
         model=model,
         state=init_state(model, trained, optimizer, mesh, config.lora),
         base=base,

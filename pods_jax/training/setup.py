@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 
@@ -9,12 +10,12 @@ from pods_jax.config import Config, to_dict
 from pods_jax.data import DATASETS, Dataset, Example
 from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
 from pods_jax.errors import UserError
-from pods_jax.models import Decoder, ModelConfig, init_params
-from pods_jax.models.decoder import Params
-from pods_jax.models.lora import init_adapters
+from pods_jax.models import Decoder, ModelConfig
+from pods_jax.models.decoder import Params, init_tree, model_weights
+from pods_jax.models.lora import adapter_weights
 from pods_jax.models.pretrained import load_pretrained
 from pods_jax.models.quantized import quantize
-from pods_jax.parallel import param_shardings
+from pods_jax.parallel import param_shardings, place, weight_shardings
 from pods_jax.rewards import check_gold
 from pods_jax.training.warm_start import warm_started_params
 
@@ -141,18 +142,28 @@ def load_policy(
     )
     if config.warm_start.num_steps:
         params = warm_started_params(config, model, task.dataset, task.tokenizer, on_warm_start)
-    else:
-        params = init_params(model, jax.random.key(config.seed))
-    params = jax.tree.map(lambda x: x.astype(config.model.dtype), params)
-    return model, jax.device_put(params, param_shardings(model.config, mesh))
+        params = jax.tree.map(lambda x: x.astype(config.model.dtype), params)
+        return model, place(params, param_shardings(model.config, mesh))
+    return model, init_sharded(model_weights(model.config), config.seed, mesh, config.model.dtype)
 
 
-def split_trained(config: Config, model: Decoder, params: Params) -> tuple[Params | None, Params]:
+def init_sharded(weights: Any, seed: int, mesh: jax.sharding.Mesh, dtype: str = "float32") -> Params:
+    """Random values for a tree of declarations, each device drawing its own parts."""
+
+    def init():
+        return jax.tree.map(lambda x: x.astype(dtype), init_tree(jax.random.key(seed), weights))
+
+    return jax.jit(init, out_shardings=weight_shardings(weights, mesh))()
+
+
+def split_trained(
+    config: Config, model: Decoder, params: Params, mesh: jax.sharding.Mesh
+) -> tuple[Params | None, Params]:
     """What stays frozen (None without LoRA), and what is trained."""
     if not config.lora.rank:
         return None, params
     base = quantize(params, config.lora.quantize_base) if config.lora.quantize_base else params
-    return base, init_adapters(model.config, config.lora, jax.random.key(config.seed))
+    return base, init_sharded(adapter_weights(model.config, config.lora), config.seed, mesh)
 
 
 def _check_vocabulary(path: str, tokenizer: Tokenizer, model: ModelConfig) -> None:

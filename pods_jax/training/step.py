@@ -6,7 +6,7 @@ import numpy as np
 from pods_jax.allocation.base import Exhausted
 from pods_jax.learner import Batch
 from pods_jax.learner.optimizer import make_schedule
-from pods_jax.parallel import batch_sharding, num_shards
+from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.records import Group
 from pods_jax.training.accounts import count_trained, settle
 from pods_jax.training.batching import make_batch, select_groups
@@ -64,7 +64,7 @@ def optimise(run: Run, batch: Batch) -> Metrics:
     Raises:
       Diverged: training.max_skipped_updates updates in a row were skipped.
     """
-    on_host, batch = batch, jax.device_put(batch, batch_sharding(run.mesh))
+    on_host, batch = batch, place(batch, batch_sharding(run.mesh))
     if run.config.objective.loss_beta:
         references = reference_logprobs(run, batch.prompts, batch.prompt_lengths, batch.completions)
         batch = batch._replace(ref_logprobs=references)

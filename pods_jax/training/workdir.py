@@ -13,6 +13,7 @@ import numpy as np
 from pods_jax.analysis.runs import flat, read_jsonl
 from pods_jax.config import Config, to_dict
 from pods_jax.errors import UserError
+from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
     "mesh.", "model.remat", "optimizer.micro_batch_size_per_device", "optimizer.logprob_chunk_size",
@@ -23,7 +24,10 @@ FREE = (
 
 
 class Workdir:
-    """An open, locked workdir; a second run in it is refused until this process ends."""
+    """An open, locked workdir; a second run in it is refused until this process ends.
+
+    Of several processes that work together the main one alone writes; what it reads, all get.
+    """
 
     def __init__(self, path: str | Path, config: Config):
         """Creates the folder, or joins one that the same config made.
@@ -32,7 +36,10 @@ class Workdir:
           UserError: unwritable, in use by a live run, or made by another config.
         """
         self.path = Path(path)
+        self._writes = is_main()
         refuse_other_config(self.path, config)
+        if not self._writes:
+            return
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held for the life of the run
@@ -45,22 +52,27 @@ class Workdir:
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Adds one line to a JSON-lines file, flushed to the system before it returns."""
+        if not self._writes:
+            return
         with writing(self.path), open(self.path / name, "a", encoding="utf-8") as f:
             f.write(json.dumps(record) + "\n")
 
     def save_arrays(self, name: str, arrays: Mapping[str, Any]) -> Path:
         """Writes those that are not None as an .npz file."""
         with writing(self.path):
-            np.savez(self.path / name, **{k: v for k, v in arrays.items() if v is not None})
+            if self._writes:
+                np.savez(self.path / name, **{k: v for k, v in arrays.items() if v is not None})
         return self.path / name
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """All whole lines of a JSON-lines file; a line torn by a kill is left out."""
-        return read_jsonl(self.path / name)
+        """All whole lines of a JSON-lines file, as the main process sees it; a line torn by a kill is left out."""
+        return from_main(read_jsonl(self.path / name) if self._writes else None)
 
     def truncate(self, name: str, last_step: int) -> None:
         """Drops lines of steps after `last_step`, which a resumed run writes again."""
-        kept = [r for r in self.read(name) if r["step"] <= last_step]
+        if not self._writes:
+            return
+        kept = [r for r in read_jsonl(self.path / name) if r["step"] <= last_step]
         with writing(self.path):
             write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in kept))
 

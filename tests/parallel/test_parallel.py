@@ -27,7 +27,7 @@ CONFIG = ModelConfig(
     vocab_size=7,  # no mesh axis divides it
     hidden_size=8,
     intermediate_size=8,
-    num_hidden_layers=1,
+    num_hidden_layers=2,
     num_attention_heads=4,
     num_key_value_heads=2,
     head_dim=4,
@@ -130,11 +130,11 @@ def test_an_update_does_not_depend_on_the_mesh(on_mesh):
 def test_each_device_holds_its_part_of_a_weight(report):
     """On (2, 2, 2), [8, 16] is cut along both axes; a vocabulary of 7 is not divided by 2, so it stays whole."""
     parts = report["(2, 2, 2)"]["parts"]
-    assert parts["layers"]["q"] == [1, 4, 8]
-    assert parts["layers"]["o"] == [1, 8, 4]
+    assert parts["layers"]["q"] == [2, 4, 8]
+    assert parts["layers"]["o"] == [2, 8, 4]
     assert parts["embed"] == [7, 4]
     assert parts["final_norm"] == [8]
-    assert report["(8, 1, 1)"]["parts"]["layers"]["q"] == [1, 8, 16]
+    assert report["(8, 1, 1)"]["parts"]["layers"]["q"] == [2, 8, 16]
 
 
 def test_optimizer_moments_are_sharded_like_their_parameters(on_mesh):
@@ -150,6 +150,17 @@ def test_data_parallel_micro_batches_exchange_nothing_but_gradients(report):
 def test_an_update_keeps_the_states_shardings(report, mesh):
     """Else the next step compiles again, and donated buffers do not fit."""
     assert report[str(mesh)]["moved"] == []
+
+
+def test_weights_are_gathered_one_layer_at_a_time(on_mesh):
+    """The largest gather is of one layer's weight, half of a stack of two; embedding and head are smaller here."""
+    stacks = jax.tree.leaves(model_weights(CONFIG)["layers"], is_leaf=lambda x: isinstance(x, Weight))
+    assert on_mesh["largest_gather"] <= max(math.prod(w.shape[1:]) for w in stacks)
+
+
+def test_a_device_is_given_its_parts_alone(on_mesh):
+    """As the compiler counts the bytes of the update's arguments: the state's parts, and the batch's."""
+    assert on_mesh["argument_bytes"] == on_mesh["part_bytes"]
 
 
 def test_devices_exchange_weights_and_never_activations(report):
@@ -189,6 +200,7 @@ def on_devices(shape, micro_batch_size):
     update = make_update(MODEL, optimizer, ObjectiveConfig(), temperature=1.0, mesh=mesh, **sizes)
     batch = jax.device_put(batch, batch_sharding(mesh))
     program = update.lower(state, batch).compile()
+    part_bytes = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves((state, batch)))
     before = jax.tree.map(lambda x: x.sharding, state)
     parts = jax.tree.map(lambda x: x.addressable_shards[0].data.shape, state.params)
     after, metrics, logprobs = program(state, batch)
@@ -197,6 +209,9 @@ def on_devices(shape, micro_batch_size):
         "moments_like_params": moments_like_params(before),
         "moved": moved(before, after),
         "collectives": sorted({name for name, _ in collectives(program.as_text())}),
+        "largest_gather": max((n for name, n in collectives(program.as_text()) if name == "all-gather"), default=0),
+        "argument_bytes": program.memory_analysis().argument_size_in_bytes,
+        "part_bytes": part_bytes,
         "largest_exchange": max((size for _, size in collectives(program.as_text())), default=0),
     }
     return jax.device_get((completions, after, metrics, logprobs)), placement

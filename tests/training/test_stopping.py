@@ -69,7 +69,7 @@ def test_a_run_may_be_stopped_before_its_first_step(tiny, tmp_path):
 def test_a_second_interrupt_is_not_caught():
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGINT)
-        assert stop.signal == "SIGINT"
+        assert stop.signal() == "SIGINT"
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

@@ -1,0 +1,60 @@
+"""Several processes that run one program over the devices of one mesh; with one process nothing here communicates."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+
+def is_main() -> bool:
+    """Whether this is the process that writes files and talks to the user."""
+    return jax.process_index() == 0
+
+
+def place(tree: Any, shardings: Any) -> Any:
+    """Host arrays, the same on every process, as arrays on the devices; a process feeds its own devices' parts.
+
+    shardings: one for all, or a tree of them.
+    """
+    if jax.process_count() == 1:
+        return jax.device_put(tree, shardings)
+    if isinstance(shardings, jax.sharding.Sharding):
+        shardings = jax.tree.map(lambda _: shardings, tree)
+    return jax.tree.map(_feed, tree, shardings)
+
+
+def _feed(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+    x = np.asarray(x)
+    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+
+def to_host(tree: Any) -> Any:
+    """Arrays on the devices as whole host arrays, on every process."""
+    if jax.process_count() == 1:
+        return jax.device_get(tree)
+    return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def own_share(size: int) -> slice:
+    """Which of `size` rows this process works on; over all processes, in order, every row once."""
+    count, index = jax.process_count(), jax.process_index()
+    return slice(size * index // count, size * (index + 1) // count)
+
+
+def exchange(rows: Sequence[Any]) -> list[Any]:
+    """The JSON-able rows of all processes, in the processes' order. All must call it, from their main thread."""
+    if jax.process_count() == 1:
+        return list(rows)
+    content = np.frombuffer(json.dumps(rows).encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.array(len(content))).ravel()
+    padded = np.pad(content, (0, sizes.max() - len(content)))
+    parts = multihost_utils.process_allgather(padded).reshape(len(sizes), -1)
+    return [row for part, size in zip(parts, sizes, strict=True) for row in json.loads(part[:size].tobytes())]
+
+
+def from_main(value: Any) -> Any:
+    """The main process's value, which must be JSON-able; what the others pass is not looked at."""
+    return exchange([value if is_main() else None])[0]
