@@ -1,0 +1,106 @@
+"""Measure speed and memory, beside peers and beside what the machine can do. See docs/performance.md.
+
+    python experiments/benchmark.py sampler        generation beside transformers
+    python experiments/benchmark.py update         an optimizer step beside torch, with peak memory
+    python experiments/benchmark.py step           a whole GRPO or PODS step beside TRL
+    python experiments/benchmark.py phases --config configs/demo.py
+                                                   a step's phases: rates, and growth with n, m and T
+    python experiments/benchmark.py gpu            bfloat16 on an accelerator, beside its limits, within 8 minutes
+
+Contenders take turns, each in a process of its own; numbers are medians. Peers: pip install -e '.[peers]'; what is not
+installed is left out. --json FILE also writes all numbers, with a description of the machine.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from pods_jax.benchmarks import accelerator, beside_peers, hardware, phases
+from pods_jax.benchmarks.report import print_table
+from pods_jax.benchmarks.workload import SHAPES
+from pods_jax.cli import main_with_errors, overrides
+from pods_jax.config_file import load_config
+
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, measure, counts in (
+        ("sampler", sampler, [1, 8, 32, 128]),
+        ("update", update, [8, 16, 32]),
+        ("step", step, [16, 64]),
+    ):
+        command = commands.add_parser(name)
+        command.set_defaults(measure=measure)
+        command.add_argument("--counts", type=int, nargs="+", default=counts, help="completions, or rows")
+        command.add_argument("--shape", choices=SHAPES, default="smollm2-135m")
+        command.add_argument("--prompt-tokens", type=int, default=64)
+        command.add_argument("--new-tokens", type=int, default=64)
+    commands.choices["update"].add_argument("--micro-batch-size", type=int)
+    commands.choices["step"].add_argument("--kept", type=int, default=16, help="m; TRL trains on all n")
+    for name in ("update", "step"):
+        commands.choices[name].add_argument("--remat", default="full")
+    command = commands.add_parser("phases")
+    command.add_argument("--config", required=True, metavar="FILE[:ARG]")
+    command.add_argument("--growth", action="store_true", help="also fit how each phase grows: takes 9 times as long")
+    command.set_defaults(measure=phase_tables)
+    command = commands.add_parser("gpu")
+    command.add_argument("--shape", choices=SHAPES, default="qwen2.5-1.5b")
+    command.set_defaults(measure=gpu)
+    for command in commands.choices.values():
+        command.add_argument("--repeats", type=int, default=5)
+        command.add_argument("--json", type=Path, metavar="FILE")
+    args, rest = parser.parse_known_args()
+    args.overrides = overrides(rest)
+    tables = args.measure(args)
+    for title, rows in tables.items():
+        print_table(title, rows)
+    if args.json:
+        args.json.write_text(json.dumps({"machine": hardware.describe(), "options": options(args), **tables}, indent=1))
+
+
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments that go into a table."""
+    return {k: v for k, v in vars(args).items() if k not in ("measure", "json")}
+
+
+def beside(args: argparse.Namespace, cases: list[beside_peers.Case]) -> Tables:
+    results, left_out = beside_peers.run_cases(args.shape, cases, args.repeats)
+    for message in left_out:
+        print(message)
+    return {args.command: beside_peers.table_rows(results)}
+
+
+def sampler(args: argparse.Namespace) -> Tables:
+    return beside(args, beside_peers.sampler_cases(options(args), args.counts))
+
+
+def update(args: argparse.Namespace) -> Tables:
+    return beside(args, beside_peers.update_cases(options(args), args.counts))
+
+
+def step(args: argparse.Namespace) -> Tables:
+    return beside(args, beside_peers.step_cases(options(args), args.counts, args.kept))
+
+
+def phase_tables(args: argparse.Namespace) -> Tables:
+    with phases.started(load_config(args.config, args.overrides)) as run:
+        sizes = phases.config_sizes(run)
+        tables = {
+            f"phases of {args.config}, {sizes}": phases.table_rows(run, sizes, phases.measure(run, sizes, args.repeats))
+        }
+        if args.growth:
+            tables["growth: exponents by size"] = phases.growth(run, sizes, args.repeats)
+    return tables
+
+
+def gpu(args: argparse.Namespace) -> Tables:
+    sizes = {"counts": [1, 32, 256], "rows": [16, 64], "S": 256, "T": 256}
+    return {"gpu": accelerator.run(SHAPES[args.shape], **sizes, budget_s=360.0, probe_bytes=2**31)}
+
+
+if __name__ == "__main__":
+    main_with_errors(main)

@@ -1,0 +1,33 @@
+"""Tables for a person."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+UNITS = {
+    "peak_bytes": ("peak GB", 1e9, ".2f"),
+    "bytes_per_s": ("GB/s", 1e9, ",.0f"),
+    "flops_per_s": ("GFLOP/s", 1e9, ",.1f"),
+}
+"""How a quantity is shown: its heading, what it is divided by, and its digits."""
+
+
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    """Rows may lack columns."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(
+            UNITS.get(column, (column,))[0], justify="left" if isinstance(rows[0].get(column), str) else "right"
+        )
+    for row in rows:
+        table.add_row(*(_shown(column, row.get(column)) for column in columns))
+    Console(highlight=False).print(table)
+
+
+def _shown(column: str, value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    _, divisor, digits = UNITS.get(column, ("", 1, ",.0f" if abs(value) >= 100 else ".3g"))
+    return format(value / divisor, digits)
