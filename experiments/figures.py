@@ -8,6 +8,7 @@
 
 import argparse
 from pathlib import Path
+from statistics import fmean
 
 from pods_jax.analysis import comparison, paper
 from pods_jax.analysis.curves import AXES
@@ -20,7 +21,9 @@ def main() -> None:
         numbers = paper.draw(args.published, args.out)
         _print_settings(numbers["settings"])
     else:
-        numbers = comparison.draw(args.runs, args.out, comparison.View(args.metric, args.axis, args.window))
+        numbers = comparison.draw(
+            args.runs, args.out, comparison.View(args.metric, args.axis, args.window, args.target)
+        )
         _print_groups(numbers["groups"])
     print(f"figures in {args.out}: {', '.join(Path(f).name for f in numbers['figures'])}")
     if args.json:
@@ -36,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--axis", choices=AXES, default="wall_time_s", help="of --runs (default: wall_time_s)")
     parser.add_argument("--metric", default="accuracy", help="of --runs: a key of eval.jsonl (default: accuracy)")
     parser.add_argument("--window", type=int, default=1, help="of --runs: running means over so many evaluations")
+    parser.add_argument("--target", type=float, help="of --runs: rollouts and seconds to this value of the metric")
     parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
     return parser
 
@@ -55,6 +59,10 @@ def _print_groups(groups: dict) -> None:
         print(
             f"{label}: {g['num_runs']} run(s), last {g['last']:.4f} +- {g['last_half_width']:.4f}, {seconds:.3g} s/step"
         )
+        if "rollouts_to_target" in g:
+            reached = [r for r in g["rollouts_to_target"] if r is not None]
+            mean = f", after {fmean(reached):,.0f} rollouts on average" if reached else ""
+            print(f"    target reached by {len(reached)} of {g['num_runs']}{mean}")
         for baseline, s in g["speed_up_over"].items():
             times = f"{s['ratio']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]" if s["ratio"] else "never"
             print(f"    to {s['threshold']:.4f}, 99 % of the best of {baseline}: {times}")

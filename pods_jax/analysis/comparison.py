@@ -11,6 +11,7 @@ from pods_jax.analysis.curves import AXES, PHASES, Curves, curves_of, half_width
 from pods_jax.analysis.groups import Group, main_sizes, read_groups
 from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, lengths_panel, small_multiples
 from pods_jax.analysis.style import SHADES, Look, look_of
+from pods_jax.analysis.targets import rollouts_to_target, time_to_target
 from pods_jax.errors import UserError
 
 _LINES = ("-", "--", "-.", ":")
@@ -18,11 +19,15 @@ _LINES = ("-", "--", "-.", ":")
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """What is drawn: a key of `eval.jsonl`, against a key of `AXES`, as running means over `window` evaluations."""
+    """What is drawn: a key of `eval.jsonl`, against a key of `AXES`, as running means over `window` evaluations.
+
+    target: of the metric, for which each run's rollouts and seconds are told (see `targets`); None: none.
+    """
 
     metric: str = "accuracy"
     axis: str = "wall_time_s"
     window: int = 1
+    target: float | None = None
 
     def curves(self, group: Group) -> Curves:
         return curves_of(group.runs, self.metric, self.axis).smoothed(self.window)
@@ -145,4 +150,13 @@ def _numbers(group: Group, groups: Sequence[Group], view: View) -> dict[str, Any
             for b in groups
             if b.method in ("grpo", "grpo_ga") and b is not group
         },
+    } | ({} if view.target is None else _to_target(group, view))
+
+
+def _to_target(group: Group, view: View) -> dict[str, list[float | None]]:
+    """What each run spent until its own evaluations reached the target; None where they did not."""
+    costs = {"rollouts_to_target": rollouts_to_target, "seconds_to_target": time_to_target}
+    return {
+        name: [cost(run.evals, view.target, metric=view.metric, window=view.window) for run in group.runs]
+        for name, cost in costs.items()
     }

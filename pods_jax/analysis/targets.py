@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-Evals = Sequence[Mapping[str, float]]
+Evals = Sequence[Mapping[str, int | float]]
 """The lines of an eval.jsonl, in order of steps."""
 
 

@@ -66,6 +66,17 @@ def test_smoothing_and_other_axes(study, tmp_path):
     assert by_rollouts["GRPO"]["last"] < draw(study, tmp_path, View())["groups"]["GRPO"]["last"]
 
 
+def test_what_runs_spent_to_a_target(study, tmp_path):
+    groups = draw(study, tmp_path, View(target=0.7))["groups"]
+    spent = groups["PODS, n = 64, m = 16"]["rollouts_to_target"]
+    assert len(spent) == 3
+    assert all(rollouts % (4 * 16 * 64) == 0 for rollouts in spent)  # evaluations are 4 steps apart
+    seconds = groups["PODS, n = 64, m = 16"]["seconds_to_target"]
+    assert [s / 0.138 * 16 * 64 for s in seconds] == pytest.approx(spent)
+    never = draw(study, tmp_path, View(target=1.1))["groups"]["GRPO"]
+    assert never["rollouts_to_target"] == [None] * 3
+
+
 def test_variants_that_differ_in_a_value_are_told_apart(tmp_path):
     for rate in (1e-3, 3e-4):
         folder = make_run(tmp_path / f"{rate}", n=8, m=4, rule="max_variance", seed=0, rate=1.0)
