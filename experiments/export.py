@@ -5,16 +5,17 @@ Writes a folder that transformers loads; for a LoRA run the weights are merged, 
 
 import json
 
-from pods_jax.cli import experiment_parser, main_with_errors, parse_experiment
+from pods_jax.cli import add_checkpoint, experiment_parser, main_with_errors, parse_experiment
 
 
 def main() -> None:
     parser = experiment_parser(__doc__)
     parser.add_argument("--out", required=True, help="the folder to write")
+    add_checkpoint(parser)
     args, config = parse_experiment(parser)
     from pods_jax.training import Reporter, export_checkpoint
 
-    export_checkpoint(config, args.workdir, args.out, Reporter())
+    export_checkpoint(config, args.workdir, args.out, Reporter(), args.checkpoint)
     if args.json:
         print(json.dumps({"out": args.out}))
 

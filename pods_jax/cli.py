@@ -28,6 +28,11 @@ Compiled programs are kept for the next run in {programs_folder()} (PODS_JAX_PRO
     return parser
 
 
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """The argument that chooses among a workdir's checkpoints."""
+    parser.add_argument("--checkpoint", default="newest", metavar="WHICH", help="newest (default), best, or a step")
+
+
 def add_distributed(parser: argparse.ArgumentParser) -> None:
     """Arguments of a command line that several processes may run together."""
     group = parser.add_argument_group("several processes, each of which runs this command line")

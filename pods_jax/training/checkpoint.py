@@ -59,21 +59,22 @@ class Checkpoints:
         with self._writing():
             self._manager.save(step, args=args)
 
-    def restore(self, like: TrainState, warn: Callable[[str], None]) -> Restored | None:
+    def restore(self, like: TrainState, warn: Callable[[str], None], step: int | None = None) -> Restored | None:
         """The newest checkpoint that is whole, laid out like `like`; None if none was ever written.
 
         warn: gets a line for each damaged one that is skipped.
+        step: the one to take instead of the newest.
 
         Raises:
           UserError: there are checkpoints, but all are damaged.
         """
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like._asdict())
-        steps = sorted(self._manager.all_steps(), reverse=True)
-        for step in steps:
+        steps = sorted((s for s in self._manager.all_steps() if step in (None, s)), reverse=True)
+        for candidate in steps:
             try:
-                return self._read(step, abstract)
+                return self._read(candidate, abstract)
             except Exception as error:  # damaged files make their readers raise anything
-                warn(f"warning  the checkpoint at step {step} is damaged and skipped ({_in_a_line(error)})")
+                warn(f"warning  the checkpoint at step {candidate} is damaged and skipped ({_in_a_line(error)})")
         if steps:
             raise UserError(f"{self.path}: every checkpoint is damaged; choose another --workdir to start anew")
         return None

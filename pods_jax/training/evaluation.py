@@ -32,13 +32,17 @@ def evaluate(run: Run) -> dict[str, float]:
     return metrics | {f"greedy_{k}": float(greedy[k].mean()) for k in ("accuracy", "format", "both")}
 
 
-def evaluate_checkpoint(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, float]:
-    """Scores of the newest checkpoint in a workdir; only the `evaluation` section may differ from the run's config.
+def evaluate_checkpoint(
+    config: Config, workdir: str | Path, reporter: Reporter, checkpoint: str = "newest"
+) -> dict[str, float]:
+    """Scores of a checkpoint in a workdir; only the `evaluation` section may differ from the run's config.
+
+    checkpoint: "newest", "best" or a step.
 
     Raises:
       UserError: the workdir holds no checkpoint, or was made by another config.
     """
-    with restored_run(config, workdir, reporter, except_section="evaluation") as run:
+    with restored_run(config, workdir, reporter, except_section="evaluation", checkpoint=checkpoint) as run:
         scores = evaluate(run)
     reporter.scores({"score": scores}, f"{len(run.task.test.examples)} test problems")
     return scores

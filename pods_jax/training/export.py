@@ -11,8 +11,12 @@ from pods_jax.training.progress import Reporter
 from pods_jax.training.restore import restored_run
 
 
-def export_checkpoint(config: Config, workdir: str | Path, out: str | Path, reporter: Reporter) -> None:
-    """Writes the newest checkpoint of a workdir as a Hugging Face folder, its tokenizer included where it has one.
+def export_checkpoint(
+    config: Config, workdir: str | Path, out: str | Path, reporter: Reporter, checkpoint: str = "newest"
+) -> None:
+    """Writes a checkpoint of a workdir as a Hugging Face folder, its tokenizer included where it has one.
+
+    checkpoint: "newest", "best" or a step.
 
     Adapters are merged into the weights (as dequantised, where they were quantised); `out/adapter` holds them apart, in
     PEFT's format.
@@ -20,7 +24,7 @@ def export_checkpoint(config: Config, workdir: str | Path, out: str | Path, repo
     Raises:
       UserError: the workdir holds no checkpoint, or was made by another config.
     """
-    with restored_run(config, workdir, reporter) as run:
+    with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run:
         tokenizer = run.task.tokenizer
         files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
         save_pretrained(out, run.model, merge(run.sampling_params()), tokenizer=files)

@@ -21,7 +21,7 @@ from pods_jax.training.run import Run, make_run
 from pods_jax.training.setup import load_task
 from pods_jax.training.step import Diverged, train_step
 from pods_jax.training.stopping import StopRequest
-from pods_jax.training.workdir import Workdir, write_atomic, writing
+from pods_jax.training.workdir import Workdir, best_step, write_atomic, writing
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")
@@ -118,9 +118,8 @@ def _save(run: Run, folder: Workdir, checkpoints: Checkpoints, step: int) -> Non
 
 
 def _best_step(run: Run, folder: Workdir) -> int | None:
-    """Where the most accurate policy was evaluated, the first of equals; None if none is kept, or none was trained."""
-    evals = [e for e in folder.read("eval.jsonl") if e["step"]] if run.config.training.keep_best else []
-    return max(evals, key=lambda e: e.get("accuracy", e["greedy_accuracy"]))["step"] if evals else None
+    """The checkpoint to keep whatever its age."""
+    return best_step(folder.read("eval.jsonl")) if run.config.training.keep_best else None
 
 
 def _timed_step(run: Run, folder: Workdir, step: int) -> dict[str, float]:

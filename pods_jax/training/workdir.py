@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,12 @@ class Workdir:
         kept = [r for r in read_jsonl(self.path / name) if r["step"] <= last_step]
         with writing(self.path):
             write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in kept))
+
+
+def best_step(evals: Sequence[Mapping[str, Any]]) -> int | None:
+    """Where the most accurate trained policy was evaluated, the first of equals; None if none was."""
+    trained = [e for e in evals if e["step"]]
+    return max(trained, key=lambda e: e.get("accuracy", e["greedy_accuracy"]))["step"] if trained else None
 
 
 def refuse_other_config(path: Path, config: Config, except_section: str | None = None) -> None:

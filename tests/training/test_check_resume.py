@@ -38,7 +38,12 @@ def test_a_run_killed_while_it_writes_and_updates_ends_the_same(longer, tmp_path
     assert summary["identical"]
 
 
-CHANGES = {"uniform": {}, "lora": {"lora": {"rank": 2}, "objective": {"beta": 0.1, "num_iterations": 2}}}
+BUFFERED = {"candidates": 8, "p_lower": 0.0, "p_upper": 1.0, "clear_at_epoch_end": False}  # some pilots wait
+CHANGES = {
+    "uniform": {},
+    "pilot_commit": {"allocation": {"name": "pilot_commit", "options": BUFFERED}},
+    "lora": {"lora": {"rank": 2}, "objective": {"beta": 0.1, "num_iterations": 2}},
+}
 
 
 @pytest.mark.slow

@@ -103,9 +103,12 @@ def test_the_best_policy_is_saved_and_kept(tiny, tmp_path):
     tiny.training.checkpoint_every_steps, tiny.training.eval_every_steps, tiny.training.num_steps = 0, 1, 8
     tiny.training.keep_checkpoints = 1
     train(built(tiny), tmp_path / "run", Reporter())
-    evals = [e for e in read_jsonl(tmp_path / "run" / "eval.jsonl") if e["step"]]
-    best = max(evals, key=lambda e: e["accuracy"])["step"]
+    evals = {e["step"]: e["accuracy"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl") if e["step"]}
+    best = max(evals, key=evals.get)
     assert {int(p.name) for p in (tmp_path / "run" / "checkpoints").iterdir()} == {best, 8}
+    assert evaluate_checkpoint(built(tiny), tmp_path / "run", Reporter(), "best")["accuracy"] == evals[best]
+    with pytest.raises(UserError, match="holds no checkpoint 'worst'"):
+        evaluate_checkpoint(built(tiny), tmp_path / "run", Reporter(), "worst")
 
 
 def test_a_full_disk_is_one_line(tiny, tmp_path):
