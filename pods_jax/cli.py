@@ -15,13 +15,19 @@ from pods_jax.errors import UserError
 
 def experiment_parser(doc: str) -> argparse.ArgumentParser:
     """Arguments of a command line that works on one experiment."""
+    parser = config_parser(doc)
+    parser.add_argument("--workdir", required=True, help="where the run's files are, or will be written")
+    return parser
+
+
+def config_parser(doc: str) -> argparse.ArgumentParser:
+    """Arguments of a command line that needs no more than an experiment's config."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument(
         "--config", required=True, metavar="FILE[:ARG]", help="an experiment, e.g. configs/demo.py:grpo"
     )
-    parser.add_argument("--workdir", required=True, help="where the run's files are, or will be written")
     parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
     parser.epilog = f"""--config.SECTION.KEY=VALUE overrides a value of the config.
 Compiled programs are kept for the next run in {programs_folder()} (PODS_JAX_PROGRAMS=0: they are not)."""

@@ -64,6 +64,24 @@ def init_state(
     return TrainState(params, opt_state, place(np.int32(0), shardings.step))
 
 
+def state_shapes(
+    model: Decoder,
+    optimizer: optax.GradientTransformation,
+    mesh: jax.sharding.Mesh,
+    lora: LoraConfig = FULL,
+) -> TrainState:
+    """The shapes and shardings of what `init_state` returns, for compiling an update ahead of time."""
+    params = jax.eval_shape(
+        functools.partial(init_tree, weights=trained_weights(model.config, lora)), jax.random.key(0)
+    )
+    shapes = TrainState(params, jax.eval_shape(optimizer.init, params), jax.ShapeDtypeStruct((), jnp.int32))
+    return jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        shapes,
+        _state_shardings(model, optimizer, mesh, lora),
+    )
+
+
 def _state_shardings(
     model: Decoder, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh, lora: LoraConfig
 ) -> TrainState:

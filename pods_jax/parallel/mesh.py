@@ -20,7 +20,8 @@ def mesh_shape(sizes: Sequence[int], num_devices: int) -> tuple[int, ...]:
     return shape
 
 
-def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
-    """A mesh over all devices; -1 fills an axis. Axes are `Auto`: the compiler propagates shardings."""
-    shape = mesh_shape((data, fsdp, tensor), len(jax.devices()))
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A mesh over `devices` (default: all); -1 fills an axis. Axes are `Auto`: the compiler propagates shardings."""
+    devices = jax.devices() if devices is None else devices
+    shape = mesh_shape((data, fsdp, tensor), len(devices))
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)

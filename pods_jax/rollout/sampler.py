@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Key
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.parallel import place, to_host
 from pods_jax.rollout.blocks import Layout, arrange, block_size
-from pods_jax.rollout.buckets import pad_prompts
+from pods_jax.rollout.buckets import bucket, pad_prompts
 from pods_jax.rollout.decode import Decoded, Drawing, decode
 
 
@@ -83,6 +83,41 @@ def generate(
         drawing=Drawing(temperature == 0, top_k, top_p, tuple(eos_ids), pad_id),
     )
     return _completions(to_host(decoded), layout, (P, max(counts)), pad_id)
+
+
+def lower(
+    model: Decoder,
+    params: Params,
+    *,
+    num_generations: Sequence[int],
+    prompt_length: int,
+    max_new_tokens: int,
+    drawing: Drawing,
+    sharding: jax.sharding.NamedSharding,
+) -> jax.stages.Lowered:
+    """The program that `generate` runs for prompts of at most `prompt_length` tokens, to be compiled ahead of time.
+
+    params: shapes with shardings take the place of arrays. Of `drawing.eos_ids`, only their number matters.
+    """
+    layout = arrange(num_generations, block_size(num_generations), _parts(sharding))
+    Q, whole = len(layout.prompts), jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+
+    def shape(dims: tuple[int, ...], dtype: str, where: jax.sharding.NamedSharding = sharding):
+        return jax.ShapeDtypeStruct(dims, dtype, sharding=where)
+
+    return decode.lower(
+        model,
+        params,
+        shape((Q, bucket(prompt_length)), "int32"),
+        shape((Q,), "int32"),
+        shape((Q,), "uint32"),
+        None if layout.owners is None else shape(layout.owners.shape, "int32"),
+        shape(layout.rows.shape, "int32"),
+        jax.eval_shape(lambda: jax.random.key(0)),
+        shape((), "float32", whole),
+        max_new_tokens=max_new_tokens,
+        drawing=drawing,
+    )
 
 
 def _completions(d: Decoded, layout: Layout, shape: tuple[int, int], pad_id: int) -> Completions:

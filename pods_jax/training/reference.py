@@ -2,10 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
+from pods_jax.config import Config
+from pods_jax.models import Decoder
 from pods_jax.parallel import batch_sharding, num_shards, place, to_host
 from pods_jax.records import Group
 from pods_jax.rollout.buckets import bucket, pad_prompts
@@ -17,15 +20,19 @@ _score = jax.jit(group_logprobs, static_argnames=("model", "temperature", "chunk
 
 def reference_logprobs(run: Run, prompts: jax.Array, prompt_lengths: jax.Array, completions: jax.Array) -> jax.Array:
     """[P, n, T], of completions [P, n, T] of prompts [P, S]."""
-    return _score(
-        run.model,
-        run.ref_params,
-        prompts,
-        prompt_lengths,
-        completions,
-        temperature=run.config.rollout.temperature,
-        chunk_size=run.config.optimizer.logprob_chunk_size,
-    ).logprobs
+    model = run.model.clone(activations=batch_sharding(run.mesh))
+    return _score(model, run.ref_params, prompts, prompt_lengths, completions, **_options(run.config)).logprobs
+
+
+def lower(
+    config: Config, model: Decoder, mesh: jax.sharding.Mesh, params: Any, rollouts: Sequence[Any]
+) -> jax.stages.Lowered:
+    """The program of `reference_logprobs` for shapes in place of params and (prompts, prompt_lengths, completions)."""
+    return _score.lower(model.clone(activations=batch_sharding(mesh)), params, *rollouts, **_options(config))
+
+
+def _options(config: Config) -> dict[str, Any]:
+    return {"temperature": config.rollout.temperature, "chunk_size": config.optimizer.logprob_chunk_size}
 
 
 def penalised(run: Run, groups: Sequence[Group]) -> list[Group]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from pods_jax.allocation import ALLOCATORS, Allocator
 from pods_jax.config import Config
@@ -87,17 +88,10 @@ class Run:
 def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
     """Builds the policy and compiles nothing yet."""
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    devices = num_shards(mesh)
-    validate_on_devices(config, devices)
+    validate_on_devices(config, num_shards(mesh))
     model, params = load_policy(config, task, mesh, on_warm_start)
     base, trained = split_trained(config, model, params, mesh)
-    optimizer = make_optimizer(config.optimizer, config.training.num_steps * config.objective.num_iterations)
-    micro = config.optimizer.micro_batch_size_per_device
-    update = make_update(
-        model, optimizer, config.objective, mesh=mesh, temperature=config.rollout.temperature,
-        micro_batch_size=micro and micro * devices, chunk_size=config.optimizer.logprob_chunk_size,
-        max_completion_length=config.rollout.max_completion_length, lora=config.lora,
-    )  # fmt: skip
+    optimizer = optimizer_of(config)
     return Run(
         config=config,
         task=task,
@@ -107,13 +101,28 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
         state=init_state(model, trained, optimizer, mesh, config.lora),
         base=base,
         ref_params=_reference(params, base) if config.objective.beta else None,
-        update=update,
+        update=update_function(config, model, mesh),
         stream=PromptStream(task.train.examples, task.train.tokens, config.seed),
         allocator=ALLOCATORS[config.allocation.name](config),
         pool=pool,
         clock=PhaseClock(),
         totals=new_totals(),
     )
+
+
+def optimizer_of(config: Config) -> optax.GradientTransformation:
+    """Its schedule ends with the run."""
+    return make_optimizer(config.optimizer, config.training.num_steps * config.objective.num_iterations)
+
+
+def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh) -> Callable:
+    """What `make_update` gives for a config."""
+    micro = config.optimizer.micro_batch_size_per_device
+    return make_update(
+        model, optimizer_of(config), config.objective, mesh=mesh, temperature=config.rollout.temperature,
+        micro_batch_size=micro and micro * num_shards(mesh), chunk_size=config.optimizer.logprob_chunk_size,
+        max_completion_length=config.rollout.max_completion_length, lora=config.lora,
+    )  # fmt: skip
 
 
 def _reference(params: Params, base: Params | None) -> Params:

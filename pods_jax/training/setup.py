@@ -48,7 +48,7 @@ def load_task(config: Config) -> Task:
     tokenizer = load_tokenizer(config.model.path) if config.model.path else None
     dataset = load_dataset(config)
     if tokenizer is None:
-        tokenizer = _char_tokenizer(config, dataset)
+        tokenizer = char_tokenizer(config, dataset)
     limit = config.rollout.max_prompt_length
     test = dataset.test[: config.evaluation.num_prompts]
     return Task(
@@ -111,7 +111,8 @@ def _rendered(examples: Sequence[Example], template: str) -> tuple[Example, ...]
     return tuple(dataclasses.replace(e, prompt=template.replace("{question}", e.prompt)) for e in examples)
 
 
-def _char_tokenizer(config: Config, dataset: Dataset) -> CharTokenizer:
+def char_tokenizer(config: Config, dataset: Dataset) -> CharTokenizer:
+    """The tokenizer of a policy from scratch. UserError if the data set says not of which characters it consists."""
     if not dataset.alphabet:
         raise UserError(f"data set '{config.data.name}' has no alphabet to train a policy from scratch: set model.path")
     return CharTokenizer(dataset.alphabet)
@@ -138,7 +139,7 @@ def load_policy(
         _check_vocabulary(config.model.path, task.tokenizer, model.config)
         return model.clone(remat=config.model.remat, compute_dtype=config.model.compute_dtype), params
     model = Decoder(
-        _scratch_config(config, task.tokenizer), remat=config.model.remat, compute_dtype=config.model.compute_dtype
+        scratch_config(config, task.tokenizer), remat=config.model.remat, compute_dtype=config.model.compute_dtype
     )
     if config.warm_start.num_steps:
         params = warm_started_params(config, model, task.dataset, task.tokenizer, on_warm_start)
@@ -173,7 +174,8 @@ def _check_vocabulary(path: str, tokenizer: Tokenizer, model: ModelConfig) -> No
         )
 
 
-def _scratch_config(config: Config, tokenizer: Tokenizer) -> ModelConfig:
+def scratch_config(config: Config, tokenizer: Tokenizer) -> ModelConfig:
+    """The shape of a policy from scratch."""
     m = config.model
     return ModelConfig(
         vocab_size=tokenizer.vocab_size,

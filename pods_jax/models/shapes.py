@@ -1,0 +1,77 @@
+"""The shapes of published models, to plan for them without their files. A new one is one entry.
+
+From each model's config.json on the Hugging Face hub; the tests compare with the published parameter counts.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from pods_jax.model_files import local_model
+from pods_jax.models import gguf_file, hf
+from pods_jax.models.decoder import ModelConfig, RopeScaling
+
+_QWEN = ModelConfig(
+    vocab_size=151_936,
+    hidden_size=2048,
+    intermediate_size=11_008,
+    num_hidden_layers=36,
+    num_attention_heads=16,
+    num_key_value_heads=2,
+    head_dim=128,
+    rms_norm_eps=1e-6,
+    rope_theta=1_000_000.0,
+    tie_word_embeddings=True,
+    attention_bias=True,
+    max_position_embeddings=32_768,
+)
+_QWEN3 = dataclasses.replace(
+    _QWEN, attention_bias=False, qk_norm=True, num_key_value_heads=8, max_position_embeddings=40_960
+)
+
+SHAPES = {
+    "Qwen/Qwen2.5-3B-Instruct": _QWEN,
+    "Qwen/Qwen2.5-7B-Instruct": dataclasses.replace(
+        _QWEN, vocab_size=152_064, hidden_size=3584, intermediate_size=18_944, num_hidden_layers=28,
+        num_attention_heads=28, num_key_value_heads=4, tie_word_embeddings=False,
+    ),
+    "Qwen/Qwen2.5-Math-1.5B": dataclasses.replace(
+        _QWEN, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+        rope_theta=10_000.0, max_position_embeddings=4096,
+    ),
+    "Qwen/Qwen3-4B": dataclasses.replace(
+        _QWEN3, hidden_size=2560, intermediate_size=9728, num_attention_heads=32,
+    ),
+    "Qwen/Qwen3-8B": dataclasses.replace(
+        _QWEN3, hidden_size=4096, intermediate_size=12_288, num_attention_heads=32, tie_word_embeddings=False,
+    ),
+    "Qwen/Qwen3-14B": dataclasses.replace(
+        _QWEN3, hidden_size=5120, intermediate_size=17_408, num_hidden_layers=40, num_attention_heads=40,
+        tie_word_embeddings=False,
+    ),
+    "meta-llama/Llama-3.2-3B-Instruct": ModelConfig(
+        vocab_size=128_256,
+        hidden_size=3072,
+        intermediate_size=8192,
+        num_hidden_layers=28,
+        num_attention_heads=24,
+        num_key_value_heads=8,
+        head_dim=128,
+        rope_theta=500_000.0,
+        rope_scaling=RopeScaling(32.0, 1.0, 4.0, 8192),
+        tie_word_embeddings=True,
+        max_position_embeddings=131_072,
+    ),
+}  # fmt: skip
+"""By hub id."""
+
+
+def model_shape(path_or_repo: str | Path) -> ModelConfig:
+    """The ModelConfig of what `load_pretrained` would load, with no weight read or downloaded.
+
+    Raises:
+      UserError: there is no such model, or it is not a supported one.
+    """
+    if str(path_or_repo) in SHAPES:
+        return SHAPES[str(path_or_repo)]
+    path = local_model(path_or_repo, (hf.CONFIG,))
+    return gguf_file.open_gguf(path).config if path.suffix == ".gguf" else hf.read_config(path / hf.CONFIG)

@@ -1,0 +1,140 @@
+"""A plan, for a person and for a program."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pods_jax.planning.chips import CHIPS
+from pods_jax.planning.phases import Phase, Plan
+from pods_jax.planning.sweep import Sweep
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """Tables of memory, of work and time, and the verdict."""
+    console.print(_title(plan))
+    console.print(_memory_table(plan))
+    console.print(_work_table(plan))
+    console.print(verdict(plan))
+
+
+def _title(plan: Plan) -> str:
+    r, c = plan.setting.config.rollout, plan.setting.config
+    mesh = ", ".join(f"{name} {size}" for name, size in plan.setting.mesh.shape.items())
+    return (
+        f"{c.model.path or 'model'} on {plan.topology} ({mesh}): {r.num_prompts} prompts of {r.max_prompt_length} "
+        f"tokens, n = {r.num_generations} rollouts of {r.max_completion_length}, m = {c.selection.num_kept} trained on"
+    )
+
+
+def size(num_bytes: float) -> str:
+    """Bytes in a unit of 1024 x 1024 x ... of them, with three digits or so."""
+    for unit in ("B", "KiB", "MiB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:,.1f} GiB"
+
+
+def memory_rows(plan: Plan) -> dict[str, list[int]]:
+    """Bytes on one device, a column a phase: the compiler's sums, with the parts of them that a formula gives."""
+    rows: dict[str, list[int]] = {}
+    held = plan.setting.held()
+    for i, phase in enumerate(plan.phases):
+        for name, num_bytes in _parts(phase, held).items():
+            rows.setdefault(name, [0] * len(plan.phases))[i] = num_bytes
+    return rows
+
+
+def _parts(phase: Phase, held: dict[str, int]) -> dict[str, int]:
+    m, p = phase.memory, phase.program
+    if not m.fits:
+        return {"asked for, in all": m.temporaries, "not seen by the program": m.beside}
+    given = {name: held[name] for name in p.given if held.get(name)}
+    parts = given | {"other arguments": m.arguments - sum(given.values())}
+    parts |= p.within | {"other temporaries": m.temporaries - sum(p.within.values())}
+    return parts | {"outputs": m.outputs, "program": m.code, "not seen by the program": m.beside}
+
+
+def _memory_table(plan: Plan) -> Table:
+    table = Table("on each device", title="memory: the compiler's numbers")
+    for phase in plan.phases:
+        table.add_column(phase.program.name, justify="right")
+    for name, sizes in memory_rows(plan).items():
+        table.add_row(name, *(size(x) if x else "" for x in sizes))
+    table.add_section()
+    table.add_row("peak", *(size(phase.memory.peak) for phase in plan.phases))
+    return table
+
+
+def _work_table(plan: Plan) -> Table:
+    table = Table("in a step", title="work by formula, traffic from the program, times an ESTIMATE: the least possible")
+    for phase in plan.phases:
+        table.add_column(phase.program.name, justify="right")
+    table.add_row("TFLOP, all devices", *(f"{p.program.flops * p.program.runs / 1e12:,.3g}" for p in plan.phases))
+    for kind in sorted({kind for phase in plan.phases for kind in phase.traffic}):
+        sent = [p.traffic[kind].sent_bytes * p.program.runs if kind in p.traffic else 0.0 for p in plan.phases]
+        table.add_row(f"a device sends: {kind}", *(size(x) if x else "" for x in sent))
+    for name in ("compute", "memory", "interconnect"):
+        if any(name in phase.times_s for phase in plan.phases):
+            table.add_row(f"s at peak {name}", *(f"{p.times_s.get(name, 0.0):.3f}" for p in plan.phases))
+    table.add_section()
+    table.add_row("s at the least", *(f"{p.time_s:.3f} ({p.bound})" if p.bound else "?" for p in plan.phases))
+    return table
+
+
+def verdict(plan: Plan) -> str:
+    """Whether the step fits, in one sentence."""
+    peak = size(plan.peak_bytes)
+    if plan.chip is None:
+        return f"A device needs {peak}; there are no numbers for this device to compare with."
+    has = f"{size(CHIPS[plan.chip].hbm_bytes)} of a {plan.chip}"
+    tight = [phase.program.name for phase in plan.phases if not _phase_fits(phase, plan.chip)]
+    if tight:
+        return f"DOES NOT FIT: {' and '.join(tight)} need up to {peak}, more than the {has}."
+    time_s = sum(phase.time_s for phase in plan.phases)
+    return f"fits: {peak} at the peak, of the {has}. ESTIMATE: a step takes at least {time_s:.2f} s on the devices."
+
+
+def _phase_fits(phase: Phase, chip: str) -> bool:
+    return phase.memory.fits and phase.memory.peak <= CHIPS[chip].hbm_bytes
+
+
+def to_json(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON-able values; bytes are of one device, FLOPs of all."""
+    rows = memory_rows(plan)
+    return {
+        "topology": plan.topology,
+        "mesh": dict(plan.setting.mesh.shape),
+        "chip": plan.chip,
+        "fits": plan.fits,
+        "peak_bytes": plan.peak_bytes,
+        "time_s_estimate": sum(phase.time_s for phase in plan.phases),
+        "phases": {
+            phase.program.name: {
+                "bytes": {name: sizes[i] for name, sizes in rows.items() if sizes[i]},
+                "peak_bytes": phase.memory.peak,
+                "compiled": phase.memory.fits,
+                "flops": phase.program.flops * phase.program.runs,
+                "sent_bytes": {k: t.sent_bytes * phase.program.runs for k, t in phase.traffic.items()},
+                "times_s_estimate": phase.times_s,
+                "compile_s": phase.compile_s,
+            }
+            for i, phase in enumerate(plan.phases)
+        },
+    }
+
+
+def print_sweep(sweep: Sweep, console: Console) -> None:
+    """The curve as a table, and where it ends."""
+    table = Table(sweep.symbol, "rollouts", "on each device", "of which temporaries", "fits", "s at the least")
+    for p in sweep.points:
+        fits = {True: "yes", False: "no", None: "?"}[p.fits]
+        time_s = f"{p.time_s:.3f}" if p.time_s else "?"
+        table.add_row(str(p.value), f"{p.rollouts:,}", size(p.peak_bytes), size(p.temporary_bytes), fits, time_s)
+    console.print(table)
+    if sweep.largest is not None:
+        console.print(
+            f"ESTIMATE, by a straight line through the last two points that compiled: memory runs out past "
+            f"{sweep.symbol} = {sweep.largest:,}, which is {sweep.largest_rollouts:,} rollouts {sweep.verb} in a step."
+        )

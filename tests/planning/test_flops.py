@@ -1,0 +1,83 @@
+"""The formulas against the products that the programs hold."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+from products import product_flops
+
+from pods_jax.config import LoraConfig, ObjectiveConfig, OptimizerConfig
+from pods_jax.learner import Batch, make_optimizer, make_update, state_shapes
+from pods_jax.models.decoder import Decoder, ModelConfig, init_params
+from pods_jax.parallel import make_mesh
+from pods_jax.planning import flops
+from pods_jax.rollout.decode import Drawing, decode
+from pods_jax.rollout.scoring import group_logprobs
+
+CONFIG = ModelConfig(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+)
+MODEL = Decoder(CONFIG)
+PARAMS = jax.eval_shape(lambda: init_params(MODEL, jax.random.key(0)))
+P, M, S, T = 2, 3, 6, 5
+
+
+def ints(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def floats(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def test_scoring():
+    program = jax.make_jaxpr(lambda *xs: group_logprobs(MODEL, *xs))(PARAMS, ints(P, S), ints(P), ints(P, M, T))
+    expected = sum(flops.scoring_flops(CONFIG, P, M, S, T, LoraConfig()))
+    assert product_flops(program.jaxpr) == expected
+
+
+def test_sampling():
+    program = jax.make_jaxpr(
+        lambda params, key: decode(
+            MODEL, params, jnp.zeros((P, S), int), jnp.ones(P, int), jnp.zeros(P, jnp.uint32), None,
+            jnp.zeros((P, M), int), key, jnp.float32(1), max_new_tokens=T, drawing=Drawing(False, 0, 1.0, (0,), 0),
+        )
+    )(PARAMS, jax.random.key(0))  # fmt: skip
+    expected = flops.prefill_flops(CONFIG, P, S) + flops.decode_flops(CONFIG, P * M, S, T)
+    assert product_flops(program.jaxpr, loop_trips=T - 1) == expected
+
+
+@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_update(rank, remat):
+    """XLA leaves out what nothing needs, such as the recomputed output of a layer; so does the trace, in part."""
+    model, mesh, lora = (
+        MODEL.clone(remat="full" if remat else "none"),
+        make_mesh(devices=jax.devices()[:1]),
+        LoraConfig(rank=rank),
+    )
+    optimizer = make_optimizer(OptimizerConfig(), 10)
+    options = {"temperature": 1.0, "micro_batch_size": None, "chunk_size": None, "max_completion_length": T}
+    update = make_update(model, optimizer, ObjectiveConfig(), mesh=mesh, lora=lora, **options)
+    batch = Batch(ints(P, S), ints(P), ints(P, M, T), ints(P, M), floats(P, M), floats(P, M, T))
+    state = state_shapes(model, optimizer, mesh, lora)
+    program = jax.make_jaxpr(update)(state, batch, PARAMS if rank else None)
+    expected = flops.update_flops(CONFIG, P, M, S, T, lora, remat)
+    assert product_flops(program.jaxpr) == pytest.approx(expected, rel=0.1 if remat else 0.03)
+
+
+def test_xla_counts_the_same_where_nothing_is_in_a_loop():
+    """One layer is a loop that runs once; elementwise arithmetic comes on top, so this one is wide."""
+    config = dataclasses.replace(CONFIG, num_hidden_layers=1, hidden_size=128, intermediate_size=512, vocab_size=512)
+    model = Decoder(config)
+    params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+    lowered = jax.jit(lambda *xs: group_logprobs(model, *xs)).lower(params, ints(P, S), ints(P), ints(P, M, T))
+    counted = lowered.compile().cost_analysis()["flops"]
+    assert counted == pytest.approx(sum(flops.scoring_flops(config, P, M, S, T, LoraConfig())), rel=0.05)

@@ -1,0 +1,23 @@
+"""Where a curve meets a chip's memory."""
+
+import pytest
+
+from pods_jax.planning.chips import CHIPS
+from pods_jax.planning.sweep import Point, Sweep, largest_that_fits
+
+
+def point(value, peak_bytes, compiled=True):
+    return Point(value, 4 * value, peak_bytes, 0, compiled, None, 0.0)
+
+
+def test_memory_runs_out_where_the_line_says():
+    """2 GB and half a GB a rollout; a program that did not compile is not on the line."""
+    points = [point(v, 2 * 10**9 + v * 10**9 // 2) for v in (2, 4, 8)] + [point(64, 10**12, compiled=False)]
+    largest = largest_that_fits(points, "v5e")
+    assert largest == int((CHIPS["v5e"].hbm_bytes - 2 * 10**9) / (10**9 / 2))
+    assert Sweep("m", "v5e:1x1", "v5e", points, largest).largest_rollouts == 4 * largest
+
+
+@pytest.mark.parametrize("chip", ["v5e", None])
+def test_one_point_makes_no_line(chip):
+    assert largest_that_fits([point(2, 100)], chip) is None
