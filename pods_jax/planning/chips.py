@@ -81,9 +81,11 @@ def _quieten_libtpu() -> None:
     """libtpu is to compile, not to look for the machine that it runs on, and to complain that it is no TPU host."""
     if not jax.config.jax_platforms:
         jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_compilation_cache", False)  # what is compiled for no device can not be read back
     for name, value in (
         ("TPU_SKIP_MDS_QUERY", "1"),
         ("TPU_ACCELERATOR_TYPE", "v5litepod-1"),
         ("TPU_WORKER_HOSTNAMES", "localhost"),
+        ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),  # no TPU is used, so several processes may compile
     ):
         os.environ.setdefault(name, value)

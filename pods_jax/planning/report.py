@@ -52,7 +52,8 @@ def _parts(phase: Phase, held: dict[str, int]) -> dict[str, int]:
         return {"asked for, in all": m.temporaries, "not seen by the program": m.beside}
     given = {name: held[name] for name in p.given if held.get(name)}
     parts = given | {"other arguments": m.arguments - sum(given.values())}
-    parts |= p.within | {"other temporaries": m.temporaries - sum(p.within.values())}
+    within = p.within if sum(p.within.values()) <= m.temporaries else {}  # small ones may be on the chip itself
+    parts |= within | {"other temporaries": m.temporaries - sum(within.values())}
     return parts | {"outputs": m.outputs, "program": m.code, "not seen by the program": m.beside}
 
 

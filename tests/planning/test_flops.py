@@ -57,7 +57,7 @@ def test_sampling():
 @pytest.mark.parametrize("remat", [False, True])
 @pytest.mark.parametrize("rank", [0, 2])
 def test_update(rank, remat):
-    """XLA leaves out what nothing needs, such as the recomputed output of a layer; so does the trace, in part."""
+    """Within 5 %: the trace lacks a layer's recomputed output, and has a frozen head's gradient, which XLA drops."""
     model, mesh, lora = (
         MODEL.clone(remat="full" if remat else "none"),
         make_mesh(devices=jax.devices()[:1]),
@@ -70,7 +70,7 @@ def test_update(rank, remat):
     state = state_shapes(model, optimizer, mesh, lora)
     program = jax.make_jaxpr(update)(state, batch, PARAMS if rank else None)
     expected = flops.update_flops(CONFIG, P, M, S, T, lora, remat)
-    assert product_flops(program.jaxpr) == pytest.approx(expected, rel=0.1 if remat else 0.03)
+    assert product_flops(program.jaxpr) == pytest.approx(expected, rel=0.05)
 
 
 def test_xla_counts_the_same_where_nothing_is_in_a_loop():
