@@ -1,10 +1,13 @@
-"""Settings of the PODS paper's sizes on TPU slices, to plan with; docs/planning.md has what came out.
+"""Settings of the PODS paper's sizes on TPU slices, to plan with; docs/planning.md has the least that they need.
 
     python experiments/plan.py --config configs/planning.py:qwen2.5-7b --topology v5p:2x2x2
+    python experiments/train.py --config configs/planning.py:qwen2.5-7b --workdir runs/qwen2.5-7b
 
-Arguments: `:qwen2.5-7b` and `:llama-3.2-3b` (all weights, split over all devices; a step is 32 groups of n = 128
-rollouts of which m = 32 are kept, as on the paper's 8 GPUs), `:qwen2.5-3b-lora` (rank 64 on a bfloat16 base; one group
-of n = 64, m = 16, as on its single GPU).
+None of them was trained; the settings that were published are in configs/paper/.
+
+Arguments: `:qwen2.5-7b` (default) and `:llama-3.2-3b` (all weights, split over all devices; a step is 32 groups of
+n = 128 rollouts of which m = 32 are kept, as on the paper's 8 GPUs), `:qwen2.5-3b-lora` (rank 64 on a bfloat16 base; a
+group of n = 64, m = 16, as on its single GPU).
 """
 
 from ml_collections import ConfigDict
@@ -20,7 +23,7 @@ MODELS = {
 }
 
 
-def get_config(setting: str) -> ConfigDict:
+def get_config(setting: str = "qwen2.5-7b") -> ConfigDict:
     if setting not in MODELS:
         raise UserError(f"configs/planning.py has no argument '{setting}' ({nearest(setting, MODELS)})")
     c = default_config()
