@@ -50,7 +50,8 @@ def exchange(rows: Sequence[Any]) -> list[Any]:
         return list(rows)
     content = np.frombuffer(json.dumps(rows).encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.array(len(content))).ravel()
-    padded = np.pad(content, (0, sizes.max() - len(content)))
+    length = 1 << int(sizes.max()).bit_length()  # few lengths, as each is a program of its own
+    padded = np.pad(content, (0, length - len(content)))
     parts = multihost_utils.process_allgather(padded).reshape(len(sizes), -1)
     return [row for part, size in zip(parts, sizes, strict=True) for row in json.loads(part[:size].tobytes())]
 
