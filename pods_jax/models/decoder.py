@@ -358,6 +358,12 @@ class Decoder(nn.Module):
         return jax.lax.scan(lambda carry, w: (body(carry, w), None), x, layers)[0]
 
 
+@functools.partial(jax.jit, static_argnames="dtype")
+def in_dtype(params: Params, dtype: str) -> Params:
+    """Parameters in another precision; quantised matrices stay as they are stored."""
+    return jax.tree.map(lambda w: w.astype(dtype), params, is_leaf=lambda w: hasattr(w, "astype"))
+
+
 def init_tree(key: Array, weights: dict[str, Any], dtype: str = "float32") -> Params:
     """Random values for a tree of declarations."""
     declared, tree = jax.tree.flatten(weights, is_leaf=is_weight)

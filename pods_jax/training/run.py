@@ -13,7 +13,7 @@ from pods_jax.config import Config
 from pods_jax.data import PromptStream
 from pods_jax.learner import TrainState, init_state, make_optimizer, make_update
 from pods_jax.models import Decoder
-from pods_jax.models.decoder import Params
+from pods_jax.models.decoder import Params, in_dtype
 from pods_jax.models.lora import adapt, merge
 from pods_jax.parallel import make_mesh, num_shards, param_shardings
 from pods_jax.rewards import RewardPool
@@ -54,14 +54,18 @@ class Run:
     skipped_in_a_row: int = 0
 
     def sampling_params(self) -> Params:
-        """The decoder's parameters, laid out for sampling; adapters are merged, which makes decoding cheapest."""
-        params = self.state.params if self.base is None else self._merged()
+        """The decoder's parameters as they are multiplied, in model.compute_dtype and laid out for sampling."""
+        params, dtype = self.plain_params(), self.config.model.compute_dtype
+        params = params if dtype is None else in_dtype(params, dtype)
         if self.sampling_mesh is self.mesh:
             return params
         with self.clock.phase("reshard"):
             return jax.block_until_ready(jax.device_put(params, param_shardings(self.model.config, self.sampling_mesh)))
 
-    def _merged(self) -> Params:
+    def plain_params(self) -> Params:
+        """The decoder's parameters; adapters are merged, which makes decoding cheapest."""
+        if self.base is None:
+            return self.state.params
         adapted = adapt(self.base, self.state.params, self.config.lora.scale)
         return adapted if self.config.lora.quantize_base else merge(adapted)
 

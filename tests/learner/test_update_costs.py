@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pods_jax.config import LoraConfig, ObjectiveConfig
-from pods_jax.learner import Batch, init_state, make_update
-from pods_jax.learner.update import FULL, trimmed_widths
+from pods_jax.config import LoraConfig, ObjectiveConfig, OptimizerConfig
+from pods_jax.learner import Batch, init_state, make_optimizer, make_update
+from pods_jax.learner.update import FULL, TrainState, trimmed_widths
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import init_adapters
 from pods_jax.parallel import make_mesh
@@ -164,3 +164,18 @@ def test_adapters_on_a_base_computed_in_bfloat16():
     after, metrics, _ = compiled(model, lora=lora)(state, batch(), base)
     assert metrics["grad_norm"] > 0
     assert {x.dtype for x in jax.tree.leaves(after.params)} == {jnp.dtype("float32")}
+
+
+def test_adamw_needs_no_second_gradient_and_no_second_state():
+    """Beside the state in place: the gradient, and of activations less than that."""
+    deep = Decoder(
+        dataclasses.replace(CONFIG, num_hidden_layers=64, hidden_size=64, intermediate_size=1024), remat="full"
+    )
+    optimizer, mesh = make_optimizer(OptimizerConfig(), num_steps=10), make_mesh(1, 1, 1)
+    sizes = {"micro_batch_size": None, "chunk_size": None, "max_completion_length": T}
+    update = make_update(deep, optimizer, ObjectiveConfig(), temperature=1.0, mesh=mesh, **sizes)
+    params = jax.eval_shape(lambda: init_params(deep, jax.random.key(0)))
+    state = TrainState(params, jax.eval_shape(optimizer.init, params), jax.ShapeDtypeStruct((), jnp.int32))
+    gradient = sum(math.prod(x.shape) * 4 for x in jax.tree.leaves(params))
+    held = update.lower(state, batch()).compile().memory_analysis().temp_size_in_bytes
+    assert gradient < held < 1.8 * gradient
