@@ -110,7 +110,11 @@ class RewardConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RolloutConfig:
-    """P prompts a step, n generations each, and how they are sampled."""
+    """P prompts a step, n generations each, and how they are sampled.
+
+    chunk_size: tokens decoded before finished rollouts are dropped; a longer one compiles fewer programs.
+    max_cache_bytes_per_device: rollouts whose keys and values do not fit take turns; None: all are decoded together.
+    """
 
     num_prompts: int = 16
     num_generations: int = 64
@@ -119,6 +123,8 @@ class RolloutConfig:
     top_p: float = 1.0
     max_prompt_length: int = 512
     max_completion_length: int = 512
+    chunk_size: int = 64
+    max_cache_bytes_per_device: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

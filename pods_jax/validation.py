@@ -17,8 +17,8 @@ from pods_jax.selection import RULES
 
 _POSITIVE = (
     "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
-    "rollout.temperature", "selection.num_kept", "objective.num_iterations", "optimizer.learning_rate",
-    "training.num_steps", "training.keep_checkpoints", "training.max_skipped_updates",
+    "rollout.temperature", "rollout.chunk_size", "selection.num_kept", "objective.num_iterations",
+    "optimizer.learning_rate", "training.num_steps", "training.keep_checkpoints", "training.max_skipped_updates",
     "evaluation.num_prompts", "evaluation.batch_size",
     "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
     "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
@@ -76,6 +76,9 @@ def _ranges(config: Config) -> Iterator[str]:
     cache, limit = config.reward.overlong_cache_length, config.rollout.max_completion_length
     if cache is not None and not 1 <= cache <= limit:
         yield f"reward.overlong_cache_length must lie in 1..{limit} or be None, got {cache}"
+    budget = config.rollout.max_cache_bytes_per_device
+    if budget is not None and not budget > 0:
+        yield f"rollout.max_cache_bytes_per_device must be positive or None, got {budget}"
     if config.training.max_minutes is not None and not config.training.max_minutes > 0:
         yield f"training.max_minutes must be positive or None, got {config.training.max_minutes}"
 

@@ -1,11 +1,12 @@
 """Where rollouts are decoded: in blocks of g rollouts of one prompt, so that unequal groups share one program."""
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
 
 from pods_jax.rollout.buckets import bucket
 
@@ -14,7 +15,7 @@ class Layout(NamedTuple):
     """Q prompts to prefill and B blocks of g rollouts to decode; each device has the same number of both.
 
     A block is on a device that has its prompt: a prompt is prefilled once on every device that decodes a part of its
-    group. Padding is at the end of each device's share.
+    group. Blocks are in the order of their groups; padding is at the end of each device's share.
 
     Attributes:
       prompts: [Q] index of each prompt in the call; -1 is padding.
@@ -28,49 +29,95 @@ class Layout(NamedTuple):
     groups: np.ndarray
     rows: np.ndarray
 
-    def grouped(self, values: Shaped[np.ndarray, "B g ..."], shape: tuple[int, int], fill: int | float) -> np.ndarray:
-        """Values of all rollouts, by group: [P, n, ...] for `shape` (P, n); `fill` where there is no rollout."""
-        out = np.full((*shape, *values.shape[2:]), fill, values.dtype)
+    def put(self, values: Shaped[np.ndarray, "B g ..."], out: Shaped[np.ndarray, "P n ..."]) -> None:
+        """Writes the values of all rollouts to their groups; what is of other rollouts stays."""
         real = self.rows >= 0
         out[np.broadcast_to(self.groups[:, None], real.shape)[real], self.rows[real]] = values[real]
-        return out
 
 
-def block_size(counts: Sequence[int]) -> int:
-    """The g that costs least, if a block costs as much as g + 1 rollouts: g = n for equal counts n, 32 for 32 and 96.
+def block_size(counts: Sequence[int], limit: int) -> int:
+    """The g up to a limit that costs least, if a block costs as much as g + 1 rollouts: n for equal counts n.
 
     It depends on which counts there are, not on how many prompts have each, so that g is the same in every round.
     """
     distinct = set(counts)
-    return min(range(max(distinct), 0, -1), key=lambda g: sum(-(-count // g) * (g + 1) for count in distinct))
+    largest = min(max(distinct), limit)
+    return min(range(largest, 0, -1), key=lambda g: sum(-(-count // g) * (g + 1) for count in distinct))
 
 
-def arrange(counts: Sequence[int], size: int, devices: int = 1) -> Layout:
-    """Blocks of `size` rollouts for every prompt's count, in order; the numbers of prompts and blocks are buckets."""
+def passes(counts: Sequence[int], size: int, devices: int = 1, most: int | None = None) -> list[Layout]:
+    """Blocks of `size` rollouts for every prompt's count, in order, in layouts of at most `most` blocks a device."""
     needed = -(-np.asarray(counts) // size)
     groups = np.repeat(np.arange(len(counts)), needed)
-    parts = np.concatenate([np.arange(k) for k in needed])
-    rows = parts[:, None] * size + np.arange(size)
+    rows = np.concatenate([np.arange(k) for k in needed])[:, None] * size + np.arange(size)
     rows = np.where(rows < np.asarray(counts)[groups][:, None], rows, -1)
+    parts = next(k for k in itertools.count(1) if bucket(-(-len(groups) // (k * devices))) <= (most or np.inf))
+    return [
+        _layout(*part, devices) for part in zip(np.array_split(groups, parts), np.array_split(rows, parts), strict=True)
+    ]
 
+
+def _layout(groups: Int[np.ndarray, " N"], rows: Int[np.ndarray, "N g"], devices: int) -> Layout:
+    """Spreads blocks over devices; the numbers of blocks and of prompts are buckets."""
     per_device = bucket(-(-len(groups) // devices))
     shares = [groups[d * per_device : (d + 1) * per_device] for d in range(devices)]
     held = [np.unique(share, return_inverse=True) for share in shares]
     num_prompts = bucket(max(len(prompts) for prompts, _ in held))
-    padding = devices * per_device - len(groups)
+    one_each = len(np.unique(groups)) == len(groups)
     return Layout(
-        prompts=np.concatenate([_padded(prompts, num_prompts, -1) for prompts, _ in held]),
-        owners=np.stack([_padded(owners, per_device, 0) for _, owners in held]) if needed.max() > 1 else None,
-        groups=np.pad(groups, (0, padding), constant_values=-1),
-        rows=np.pad(rows, ((0, padding), (0, 0)), constant_values=-1),
+        prompts=np.concatenate([_padded(prompts, num_prompts) for prompts, _ in held]),
+        owners=None if one_each else np.stack([_padded(owners, per_device, 0) for _, owners in held]),
+        groups=_padded(groups, devices * per_device),
+        rows=_padded(rows, devices * per_device),
     )
 
 
-def _padded(x: np.ndarray, size: int, value: int) -> np.ndarray:
-    return np.pad(x, (0, size - len(x)), constant_values=value)
+class Move(NamedTuple):
+    """How blocks become fewer: a new layout, and for each device where its new blocks are from.
+
+    Attributes:
+      origins: [devices, B' / devices] an old block with the same prompt; rows: [devices, B' g / devices] the old
+        rollout of each place; both count from the device's first. Padding is 0. None: all stay where they are.
+    """
+
+    layout: Layout
+    origins: np.ndarray | None
+    rows: np.ndarray | None
 
 
-def per_block(x: Shaped[Array, "Q ..."], owners: Int[Array, "devices blocks"]) -> Shaped[Array, "B ..."]:
-    """What belongs to each block's prompt; every device looks among its own prompts only."""
-    parts = x.reshape(len(owners), -1, *x.shape[1:])
-    return jax.vmap(lambda part, owner: part[owner])(parts, owners).reshape(-1, *x.shape[1:])
+def compacted(layout: Layout, live: Bool[np.ndarray, "B g"], devices: int) -> Move:
+    """The live rollouts alone; in as few blocks as hold them, each on its device, where that is a smaller bucket."""
+    g, per_device = layout.rows.shape[1], len(layout.groups) // devices
+    parts = zip(np.split(layout.groups, devices), np.split(live, devices), strict=True)
+    kept = [_packed(groups, alive) for groups, alive in parts]
+    fewer = bucket(max(len(places) for places in kept))
+    if fewer == per_device:
+        return Move(layout._replace(rows=np.where(live, layout.rows, -1)), None, None)
+    places = np.stack([_padded(p, fewer) for p in kept])
+    flat = (places + np.arange(devices)[:, None, None] * per_device * g).reshape(-1, g)
+    rows = np.where(places.reshape(-1, g) < 0, -1, layout.rows.ravel()[flat])
+    groups = np.where(rows[:, 0] < 0, -1, layout.groups[flat[:, 0] // g])
+    places = np.maximum(places, 0)
+    return Move(layout._replace(groups=groups, rows=rows), places[:, :, 0] // g, places.reshape(devices, -1))
+
+
+def _packed(groups: Int[np.ndarray, " b"], live: Bool[np.ndarray, "b g"]) -> Int[np.ndarray, "c g"]:
+    """One device's new blocks: the place of each of their rollouts among the old blocks'; -1 is padding."""
+    g = live.shape[1]
+    places = np.flatnonzero(live)
+    owner = groups[places // g]
+    column = (np.arange(len(places)) - np.searchsorted(owner, owner)) % g
+    block = np.cumsum(column == 0) - 1
+    packed = np.full((int((column == 0).sum()), g), -1)
+    packed[block, column] = places
+    return packed
+
+
+def _padded(x: np.ndarray, size: int, value: int = -1) -> np.ndarray:
+    return np.pad(x, ((0, size - len(x)),) + ((0, 0),) * (x.ndim - 1), constant_values=value)
+
+
+def take(x: Shaped[Array, "Q ..."], index: Int[Array, "devices k"]) -> Shaped[Array, "K ..."]:
+    """x at the indices, which count from the first entry of each device's part of x; nothing leaves its device."""
+    parts = x.reshape(len(index), -1, *x.shape[1:])
+    return jax.vmap(lambda part, i: part[i])(parts, index).reshape(-1, *x.shape[1:])

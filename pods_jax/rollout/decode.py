@@ -1,7 +1,12 @@
-"""The sampler's program: prefill each prompt once, then decode its rollouts together in one loop."""
+"""The sampler's programs: prefill each prompt once, then decode its rollouts together, a chunk of tokens at a time.
+
+Between two chunks `rearrange` drops rollouts and lets the cache grow, so that what is computed follows the tokens that
+are really generated.
+"""
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -9,9 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer, Key
 
 from pods_jax.models import decoder
-from pods_jax.models.decoder import KV, Decoder, ModelConfig, Params, Prefix
-from pods_jax.rollout.blocks import per_block
+from pods_jax.models.decoder import ModelConfig, Params
+from pods_jax.rollout.attention import Cache, attend, empty_cache, extend, grown, prompt_cache
+from pods_jax.rollout.blocks import take
 from pods_jax.rollout.draw import inverse_cdf, restrict, rollout_uniforms
+from pods_jax.rollout.head import project
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,74 +33,165 @@ class Drawing:
 
 
 class Decoded(NamedTuple):
-    """The tokens of all rollouts, their log-probabilities, how many there are, and whether the last is an end."""
+    """A chunk's tokens, their log-probabilities, how many there are, and whether a rollout has ended."""
 
-    tokens: Int[Array, "B g T"]
-    logprobs: Float[Array, "B g T"]
+    tokens: Int[Array, "B g C"]
+    logprobs: Float[Array, "B g C"]
     lengths: Int[Array, "B g"]
     done: Bool[Array, "B g"]
 
 
-class _State(NamedTuple):
-    """The loop's carry: t tokens are drawn; the last of them, `token` [B, g], is not yet through the layers."""
+class Blocks(NamedTuple):
+    """B blocks of g rollouts between two chunks; the keys and values of a layer's rollouts are flat, R = B g.
 
-    t: Array
+    Attributes:
+      prompt_ids, prompt_lengths: [B] each block's prompt; prompts: its keys and values, of every layer.
+      samples: [B, g] the number of each rollout in its group, for the random keys; below 0 is padding.
+      token: [B, g] the last token drawn, which is not yet through the layers.
+      t: how many tokens are drawn.
+      cache: keys and values of the tokens before the last, of every layer.
+    """
+
+    prompt_ids: Array
+    prompt_lengths: Array
+    prompts: list[Cache]
+    samples: Array
     token: Array
-    decoded: Decoded
-    cache: list[KV]
+    t: Array
+    cache: list[Cache]
 
 
-@functools.partial(jax.jit, static_argnames=("model", "max_new_tokens", "drawing"))
-def decode(
-    model: Decoder, params: Params, prompts: Int[Array, "Q S"], prompt_lengths: Int[Array, " Q"],
-    prompt_ids: Integer[Array, " Q"], owners: Int[Array, "devices blocks"] | None, samples: Int[Array, "B g"],
-    key: Key[Array, ""], temperature: Float[Array, ""], *, max_new_tokens: int, drawing: Drawing,
-) -> Decoded:  # fmt: skip
-    """Decodes B blocks of g rollouts.
+Draw = Callable[[Array, Array, Decoded], tuple[Array, Decoded]]
+"""(hidden [R, D], t, chunk) -> (token t of every rollout [B, g], the chunk with it)."""
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def layer_slices(config: ModelConfig, params: Params) -> list[Params]:
+    """The weights of each layer, sliced once for all chunks: inside a loop the slices would be copied every time."""
+    return [jax.tree.map(lambda a, i=i: a[i], params["layers"]) for i in range(config.num_hidden_layers)]
+
+
+@functools.partial(jax.jit, static_argnames=("config", "length", "drawing", "capacity"))
+def begin(
+    config: ModelConfig, params: Params, layers: list[Params], prompts: Int[Array, "Q S"],
+    prompt_lengths: Int[Array, " Q"], prompt_ids: Integer[Array, " Q"], owners: Int[Array, "devices blocks"] | None,
+    samples: Int[Array, "B g"], key: Key[Array, ""], temperature: Float[Array, ""],
+    *, length: int, drawing: Drawing, capacity: int | None = None,
+) -> tuple[Decoded, Blocks | None]:  # fmt: skip
+    """Prefills prompts, and decodes the first `length` tokens of every rollout.
 
     Args:
       prompts, prompt_lengths, prompt_ids: right-padded tokens, lengths, and names for the random keys.
       owners: each block's prompt among those of its device; None where block i is of prompt i.
-      samples: the number of each rollout in its group, for the random keys; below 0 is padding.
+      samples: as in `Blocks`.
+      capacity: of the cache that is returned for more chunks; None: there are none.
     """
-    c, T = model.config, max_new_tokens
-    B, g = samples.shape
-    layers = [jax.tree.map(lambda a, i=i: a[i], params["layers"]) for i in range(c.num_hidden_layers)]
-    hidden, prefixes = prefill(c, params, layers, prompts, prompt_lengths)
+    hidden, caches = prefill(config, params, layers, prompts, prompt_lengths)
+    of_prompts = (hidden, prompt_ids, prompt_lengths, caches)
     if owners is not None:
-        shared = (hidden, prefixes, prompt_lengths, prompt_ids)
-        hidden, prefixes, prompt_lengths, prompt_ids = jax.tree.map(lambda x: per_block(x, owners), shared)
-    uniforms = rollout_uniforms(key, prompt_ids, samples, T)
-
-    def emit(state: _State, hidden: Array, cache: list[KV]) -> _State:
-        logits = (hidden @ decoder.output_head(params)).astype(jnp.float32) / temperature
-        token, logprob = (x.reshape(B, g) for x in draw(logits, uniforms[..., state.t].ravel(), drawing))
-        token, decoded = append(state.decoded, state.t, token, logprob, drawing)
-        return _State(state.t + 1, token, decoded, cache)
-
-    def step(state: _State) -> _State:
-        return emit(
-            state,
-            *decode_token(c, params, layers, state.token, prompt_lengths, prefixes, state.cache, state.t - 1),
-        )
-
-    def keep_going(state: _State) -> Array:
-        return (state.t < T) & ~state.decoded.done.all()
-
-    cache = [KV(*(jnp.zeros((B, g, max(T - 1, 1), *a.shape[3:]), a.dtype) for a in p.kv)) for p in prefixes]
-    state = _State(jnp.int32(0), jnp.zeros((B, g), jnp.int32), empty(samples, T, drawing.pad_id), cache)
-    return jax.lax.while_loop(keep_going, step, emit(state, jnp.repeat(hidden, g, 0), cache)).decoded
+        of_prompts = jax.tree.map(lambda x: take(x, owners), of_prompts)
+    hidden, *of_prompts = of_prompts
+    cache = [empty_cache(samples.size, capacity or max(length - 1, 1), c) for c in caches]
+    blocks = Blocks(*of_prompts, samples, jnp.zeros_like(samples), jnp.int32(0), cache)
+    draw = _drawer(params, blocks, key, temperature, drawing)
+    token, decoded = draw(jnp.repeat(hidden, samples.shape[1], 0), blocks.t, _empty(samples, length, drawing))
+    blocks = blocks._replace(token=token, t=blocks.t + 1)
+    decoded, blocks = _loop(config, params, layers, blocks, decoded, draw, jnp.int32(length))
+    return decoded, None if capacity is None else blocks
 
 
-def empty(samples: Int[Array, "B g"], length: int, pad_id: int) -> Decoded:
-    """No tokens yet; padding is done from the start."""
-    shape = (*samples.shape, length)
-    return Decoded(
-        jnp.full(shape, pad_id, jnp.int32), jnp.zeros(shape), jnp.zeros(samples.shape, jnp.int32), samples < 0
+@functools.partial(jax.jit, static_argnames=("config", "length", "drawing"), donate_argnames="blocks")
+def proceed(
+    config: ModelConfig, params: Params, layers: list[Params], blocks: Blocks, key: Key[Array, ""],
+    temperature: Float[Array, ""], limit: Int[Array, ""], *, length: int, drawing: Drawing,
+) -> tuple[Decoded, Blocks]:  # fmt: skip
+    """Decodes the next `length` tokens of every rollout, or as many as make `limit` in all."""
+    draw = _drawer(params, blocks, key, temperature, drawing)
+    decoded = _empty(blocks.samples, length, drawing)
+    return _loop(config, params, layers, blocks, decoded, draw, jnp.minimum(blocks.t + length, limit))
+
+
+def rearrange(
+    blocks: Blocks, origins: Int[Array, "devices blocks"] | None, rows: Int[Array, "devices rows"] | None,
+    samples: Int[Array, "B g"], capacity: int,
+) -> Blocks:  # fmt: skip
+    """Other blocks, with a cache that holds `capacity` tokens. The given blocks are used up, layer by layer.
+
+    Args:
+      origins: for each new block, an old one of the same device and prompt; None: all blocks stay.
+      rows: for each place in the new blocks, the device's rollout that gets it.
+      samples: of the new blocks.
+    """
+    for i, cache in enumerate(blocks.cache):
+        blocks.cache[i] = _moved(cache, rows, capacity)
+    if origins is None:
+        return blocks._replace(samples=samples)
+    for i, cache in enumerate(blocks.prompts):
+        blocks.prompts[i] = jax.tree.map(lambda x: _taken(x, origins), cache)
+    return blocks._replace(
+        prompt_ids=_taken(blocks.prompt_ids, origins),
+        prompt_lengths=_taken(blocks.prompt_lengths, origins),
+        samples=samples,
+        token=_taken(blocks.token.ravel(), rows).reshape(samples.shape),
     )
 
 
-def draw(
+_taken = jax.jit(take)
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def _moved(cache: Cache, rows: Int[Array, "devices rows"] | None, capacity: int) -> Cache:
+    return grown(cache if rows is None else jax.tree.map(lambda x: take(x, rows), cache), capacity)
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def _loop(
+    c: ModelConfig, params: Params, layers: list[Params], blocks: Blocks, decoded: Decoded, draw: Draw, end: Array
+) -> tuple[Decoded, Blocks]:
+    """Token after token until `end` tokens are drawn, or all rollouts are done."""
+
+    def keep_going(state: tuple[Array, Array, list[Cache], Decoded]) -> Array:
+        return (state[0] < end) & ~state[-1].done.all()
+
+    def step(state: tuple[Array, Array, list[Cache], Decoded]) -> tuple[Array, Array, list[Cache], Decoded]:
+        t, token, cache, decoded = state
+        hidden, cache = decode_token(c, params, layers, token, blocks.prompt_lengths, blocks.prompts, cache, t - 1)
+        token, decoded = draw(hidden, t, decoded)
+        return t + 1, token, cache, decoded
+
+    t, token, cache, decoded = jax.lax.while_loop(keep_going, step, (blocks.t, blocks.token, blocks.cache, decoded))
+    return decoded, blocks._replace(t=t, token=token, cache=cache)
+
+
+def _empty(samples: Int[Array, "B g"], length: int, drawing: Drawing) -> Decoded:
+    """A chunk without tokens; padding is done from the start."""
+    shape = (*samples.shape, length)
+    return Decoded(
+        jnp.full(shape, drawing.pad_id, jnp.int32), jnp.zeros(shape), jnp.zeros(samples.shape, jnp.int32), samples < 0
+    )
+
+
+def _drawer(params: Params, blocks: Blocks, key: Key[Array, ""], temperature: Array, drawing: Drawing) -> Draw:
+    """Draws into a chunk that begins with token `blocks.t`; rollouts that are done get padding."""
+    uniforms = rollout_uniforms(key, blocks.prompt_ids, blocks.samples, blocks.cache[0].k.shape[-1] + 1)
+
+    def draw(hidden: Array, t: Array, d: Decoded) -> tuple[Array, Decoded]:
+        logits = project(hidden, params).astype(jnp.float32) / temperature
+        token, logprob = (x.reshape(d.done.shape) for x in choose(logits, uniforms[..., t].ravel(), drawing))
+        token, logprob = jnp.where(d.done, drawing.pad_id, token), jnp.where(d.done, 0.0, logprob)
+        return token, Decoded(
+            jax.lax.dynamic_update_index_in_dim(d.tokens, token, t - blocks.t, 2),
+            jax.lax.dynamic_update_index_in_dim(d.logprobs, logprob, t - blocks.t, 2),
+            d.lengths + ~d.done,
+            d.done | jnp.isin(token, jnp.array(drawing.eos_ids, jnp.int32)),
+        )
+
+    return draw
+
+
+def choose(
     logits: Float[Array, "R V"], uniforms: Float[Array, " R"], drawing: Drawing
 ) -> tuple[Int[Array, " R"], Float[Array, " R"]]:
     """The next token of every row, and its log-probability over the whole vocabulary."""
@@ -104,47 +202,35 @@ def draw(
     return token, jnp.take_along_axis(logits, token[:, None], -1)[:, 0] - jax.nn.logsumexp(logits, -1)
 
 
-def append(
-    decoded: Decoded, t: Int[Array, ""], token: Int[Array, "B g"], logprob: Float[Array, "B g"], drawing: Drawing
-) -> tuple[Int[Array, "B g"], Decoded]:
-    """Writes token t of every rollout that is not done, and padding into the others. Returns what was written."""
-    token, logprob = jnp.where(decoded.done, drawing.pad_id, token), jnp.where(decoded.done, 0.0, logprob)
-    return token, Decoded(
-        jax.lax.dynamic_update_index_in_dim(decoded.tokens, token, t, 2),
-        jax.lax.dynamic_update_index_in_dim(decoded.logprobs, logprob, t, 2),
-        decoded.lengths + ~decoded.done,
-        decoded.done | jnp.isin(token, jnp.array(drawing.eos_ids, jnp.int32)),
-    )
+# ---------------------------------------------------------------- the model
 
 
 def prefill(
-    c: ModelConfig, params: Params, layers: list[Params], prompts: Int[Array, "P S"], prompt_lengths: Int[Array, " P"]
-) -> tuple[Float[Array, "P D"], list[Prefix]]:
+    c: ModelConfig, params: Params, layers: list[Params], prompts: Int[Array, "Q S"], prompt_lengths: Int[Array, " Q"]
+) -> tuple[Float[Array, "Q D"], list[Cache]]:
     """The hidden state after each prompt's last token, and every layer's prompt keys and values."""
     S = prompts.shape[1]
     angles, mask = decoder.rope_angles(c, jnp.arange(S)[None, None]), decoder.causal(S)
-    valid = jnp.arange(S) < jnp.maximum(prompt_lengths, 1)[:, None]
-    x, prefixes = params["embed"][prompts][:, None], []
+    x, caches = params["embed"][prompts][:, None], []
     for w in layers:
         x, kv = decoder.layer(c, w, x, angles, mask)
-        prefixes.append(Prefix(kv, valid))
+        caches.append(prompt_cache(kv))
     last = jnp.maximum(prompt_lengths - 1, 0)
     x = jnp.take_along_axis(x[:, 0], last[:, None, None], axis=1)[:, 0]
-    return decoder.rms_norm(x, params["final_norm"], c.rms_norm_eps), prefixes
+    return decoder.rms_norm(x, params["final_norm"], c.rms_norm_eps), caches
 
 
 def decode_token(
     c: ModelConfig, params: Params, layers: list[Params], tokens: Int[Array, "B g"], prompt_lengths: Int[Array, " B"],
-    prefixes: list[Prefix], cache: list[KV], t: Int[Array, ""],
-) -> tuple[Float[Array, "R D"], list[KV]]:  # fmt: skip
-    """Run completion token t of every rollout through the layers: the hidden state after it, the grown cache."""
-    B, g = tokens.shape
+    prompts: list[Cache], cache: list[Cache], t: Int[Array, ""],
+) -> tuple[Float[Array, "R D"], list[Cache]]:  # fmt: skip
+    """Run completion token t of every rollout through the layers: the hidden state after it, the longer cache."""
     angles = decoder.rope_angles(c, (prompt_lengths + t)[:, None, None])
-    mask = (jnp.arange(cache[0].k.shape[2]) <= t)[None, None, None]
-    x, grown = params["embed"][tokens][:, :, None], []
-    for w, kv, prefix in zip(layers, cache, prefixes, strict=True):
+    valid = jnp.arange(prompts[0].k.shape[-1]) < jnp.maximum(prompt_lengths, 1)[:, None]
+    x, longer = params["embed"][tokens][:, :, None], []
+    for w, own, prompt in zip(layers, cache, prompts, strict=True):
         q, new = decoder.layer_qkv(c, w, x, angles)
-        kv = KV(*(jax.lax.dynamic_update_slice_in_dim(a, b, t, axis=2) for a, b in zip(kv, new, strict=True)))
-        x = decoder.layer_output(c, w, x, decoder.attend(q, kv, mask, prefix))
-        grown.append(kv)
-    return decoder.rms_norm(x.reshape(B * g, -1), params["final_norm"], c.rms_norm_eps), grown
+        own = extend(own, new, t)
+        x = decoder.layer_output(c, w, x, attend(q, own, t, prompt, valid))
+        longer.append(own)
+    return decoder.rms_norm(x.reshape(tokens.size, -1), params["final_norm"], c.rms_norm_eps), longer

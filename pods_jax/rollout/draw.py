@@ -39,10 +39,31 @@ def restrict(logits: Float[Array, "R V"], top_k: int, top_p: float) -> Float[Arr
 def inverse_cdf(logits: Float[Array, "R V"], uniforms: Float[Array, " R"]) -> Int[Array, " R"]:
     """The token at which the cumulative probability first exceeds the uniform; never one of probability 0.
 
+    In two levels, a block of tokens and then the token within it, so that no cumulative sum is over all V.
+    """
+    R, V = logits.shape
+    logits = jnp.pad(logits, ((0, 0), (0, -V % BLOCK)), constant_values=-jnp.inf).reshape(R, -1, BLOCK)
+    top = logits.max((1, 2))
+    masses = jnp.exp(logits - top[:, None, None]).sum(-1)
+    block, target = _first_above(masses, uniforms * masses.sum(-1))
+    own = jnp.take_along_axis(logits, block[:, None, None], 1)[:, 0]
+    token, _ = _first_above(jnp.exp(own - top[:, None]), target)
+    return (block * BLOCK + token).astype(jnp.int32)
+
+
+BLOCK = 128
+"""Tokens in a block of the draw."""
+
+
+def _first_above(
+    masses: Float[Array, "R k"], target: Float[Array, " R"]
+) -> tuple[Int[Array, " R"], Float[Array, " R"]]:
+    """The first member of positive mass whose cumulative mass exceeds the target, and what of the target it has.
+
     XLA's parallel sum is neither quite monotone nor quite flat over zeros, hence the mask.
     """
-    mass = jnp.exp(logits - logits.max(-1, keepdims=True))
-    cdf = jnp.where(mass > 0, jnp.cumsum(mass, -1), 0.0)
-    total = cdf.max(-1)
-    target = jnp.minimum(uniforms * total, jnp.nextafter(total, 0.0))
-    return jnp.argmax(cdf > target[:, None], -1).astype(jnp.int32)
+    cdf = jnp.where(masses > 0, jnp.cumsum(masses, -1), 0.0)
+    target = jnp.minimum(target, jnp.nextafter(cdf.max(-1), 0.0))
+    index = jnp.argmax(cdf > target[:, None], -1)
+    before = jnp.take_along_axis(cdf - masses, index[:, None], -1)[:, 0]
+    return index, jnp.maximum(target - before, 0.0)

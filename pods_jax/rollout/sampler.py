@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Key
 
 from pods_jax.models.decoder import Decoder, Params
-from pods_jax.parallel import place, to_host
-from pods_jax.rollout.blocks import Layout, arrange, block_size
-from pods_jax.rollout.buckets import bucket, pad_prompts
-from pods_jax.rollout.decode import Decoded, Drawing, decode
+from pods_jax.rollout.blocks import Layout, block_size, passes
+from pods_jax.rollout.buckets import bucket
+from pods_jax.rollout.chunks import Job, decoded_chunks, parts
+from pods_jax.rollout.decode import Decoded, Drawing, begin, layer_slices
+from pods_jax.rollout.memory import block_tokens, kv_bytes, rows_that_fit
+
+BLOCK_LIMIT = 4
+"""Rollouts in a block where decoding goes in chunks: so few that those which are done leave whole blocks empty."""
 
 
 class Completions(NamedTuple):
@@ -47,11 +50,13 @@ def generate(
     prompt_ids: Sequence[int] | None = None,
     first_samples: Sequence[int] | None = None,
     sharding: jax.sharding.NamedSharding | None = None,
+    chunk_size: int = 64,
+    max_cache_bytes_per_device: int | None = None,
 ) -> Completions:
     """Completions of every prompt.
 
-    A rollout depends on (key, prompt id, sample index) and the parameters, not on the other rows, padding or devices;
-    shapes are bucketed, so that few programs are compiled.
+    A rollout depends on (key, prompt id, sample index) and the parameters, not on the other rows, padding, devices,
+    chunks or passes; shapes are bucketed, so that few programs are compiled.
 
     Args:
       prompts: token ids, no padding; at least one token each.
@@ -63,26 +68,38 @@ def generate(
       prompt_ids: names of the prompts for the random keys (default 0, 1, ...).
       first_samples: each prompt's first sample index (default 0); its rollouts have this one and the following.
       sharding: where prompts are placed (default: the first device); see `pods_jax.parallel.batch_sharding`.
+      chunk_size: tokens after which finished rollouts are dropped and the cache grows; from T on, one program does all.
+      max_cache_bytes_per_device: more rollouts than fit are decoded in several passes (None: in one).
+
+    Raises:
+      UserError: the budget does not hold one rollout.
     """
-    P = len(prompts)
+    P, T = len(prompts), max_new_tokens
     counts = [num_generations] * P if isinstance(num_generations, int) else list(num_generations)
-    layout = arrange(counts, block_size(counts), 1 if sharding is None else _parts(sharding))
-    padded = pad_prompts([prompts[p] if p >= 0 else () for p in layout.prompts], pad_id)
-    tokens, lengths = (x[: len(layout.prompts)] for x in padded)
-    ids = np.arange(P) if prompt_ids is None else np.asarray(prompt_ids)
-    firsts = np.zeros(P, int) if first_samples is None else np.asarray(first_samples)
-    samples = np.where(layout.rows < 0, -1, firsts[layout.groups][:, None] + layout.rows).astype(np.int32)
-    arrays = (tokens, lengths, ids[layout.prompts].astype(np.uint32), layout.owners, samples)
-    decoded = decode(
-        model,
-        params,
-        *place(arrays, sharding),
-        key,
-        jnp.float32(temperature or 1.0),
-        max_new_tokens=max_new_tokens,
+    size, most = block_size(counts, BLOCK_LIMIT if chunk_size < T else max(counts)), None
+    if max_cache_bytes_per_device is not None:
+        token_bytes, S = kv_bytes(model.config, params["embed"].dtype), bucket(max(map(len, prompts)))
+        size = min(size, rows_that_fit(max_cache_bytes_per_device, token_bytes, S, T))
+        most = max_cache_bytes_per_device // (token_bytes * block_tokens(size, S, T))
+    job = Job(
+        config=model.config,
+        params=params,
+        layers=layer_slices(model.config, params),
+        prompts=prompts,
+        prompt_ids=np.arange(P) if prompt_ids is None else np.asarray(prompt_ids),
+        firsts=np.zeros(P, int) if first_samples is None else np.asarray(first_samples),
+        key=key,
+        temperature=np.float32(temperature or 1.0),
         drawing=Drawing(temperature == 0, top_k, top_p, tuple(eos_ids), pad_id),
+        max_new_tokens=T,
+        chunk_size=min(chunk_size, T),
+        sharding=sharding,
     )
-    return _completions(to_host(decoded), layout, (P, max(counts)), pad_id)
+    completions = _nothing(counts, T, pad_id)
+    for layout in passes(counts, size, job.devices, most):
+        for chunk in decoded_chunks(job, layout):
+            _collect(completions, *chunk)
+    return completions
 
 
 def lower(
@@ -95,19 +112,21 @@ def lower(
     drawing: Drawing,
     sharding: jax.sharding.NamedSharding,
 ) -> jax.stages.Lowered:
-    """The program that `generate` runs for prompts of at most `prompt_length` tokens, to be compiled ahead of time.
+    """The program that `generate` runs where one decodes all tokens (chunk_size >= T), to be compiled ahead of time.
 
     params: shapes with shardings take the place of arrays. Of `drawing.eos_ids`, only their number matters.
     """
-    layout = arrange(num_generations, block_size(num_generations), _parts(sharding))
+    size = block_size(num_generations, max(num_generations))
+    (layout,) = passes(num_generations, size, parts(sharding))
     Q, whole = len(layout.prompts), jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
 
     def shape(dims: tuple[int, ...], dtype: str, where: jax.sharding.NamedSharding = sharding):
         return jax.ShapeDtypeStruct(dims, dtype, sharding=where)
 
-    return decode.lower(
-        model,
+    return begin.lower(
+        model.config,
         params,
+        jax.eval_shape(lambda p: layer_slices(model.config, p), params),
         shape((Q, bucket(prompt_length)), "int32"),
         shape((Q,), "int32"),
         shape((Q,), "uint32"),
@@ -115,21 +134,25 @@ def lower(
         shape(layout.rows.shape, "int32"),
         jax.eval_shape(lambda: jax.random.key(0)),
         shape((), "float32", whole),
-        max_new_tokens=max_new_tokens,
+        length=max_new_tokens,
         drawing=drawing,
     )
 
 
-def _completions(d: Decoded, layout: Layout, shape: tuple[int, int], pad_id: int) -> Completions:
+def _nothing(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:
+    shape = (len(counts), max(counts))
     return Completions(
-        tokens=layout.grouped(d.tokens, shape, pad_id),
-        logprobs=layout.grouped(d.logprobs, shape, 0.0),
-        lengths=layout.grouped(d.lengths, shape, 0),
-        truncated=layout.grouped(~d.done, shape, False),
+        tokens=np.full((*shape, max_new_tokens), pad_id, np.int32),
+        logprobs=np.zeros((*shape, max_new_tokens), np.float32),
+        lengths=np.zeros(shape, np.int32),
+        truncated=np.zeros(shape, bool),
     )
 
 
-def _parts(sharding: jax.sharding.NamedSharding) -> int:
-    """Into how many parts the leading axis is split."""
-    axes = sharding.spec[0] if sharding.spec else ()
-    return int(np.prod([sharding.mesh.shape[a] for a in (axes if isinstance(axes, tuple) else (axes,))]))
+def _collect(completions: Completions, layout: Layout, start: int, chunk: Decoded) -> None:
+    """Writes a chunk of tokens, the first of which has the number `start`, to its rollouts."""
+    T = completions.tokens.shape[-1]
+    for out, values in zip(completions[:2], chunk[:2], strict=True):
+        layout.put(values[..., : T - start], out[..., start : start + values.shape[-1]])
+    layout.put(start + chunk.lengths, completions.lengths)
+    layout.put(~chunk.done, completions.truncated)

@@ -45,6 +45,8 @@ def sample(
         prompt_ids=prompt_ids,
         first_samples=first_samples,
         sharding=batch_sharding(run.sampling_mesh),
+        chunk_size=run.config.rollout.chunk_size,
+        max_cache_bytes_per_device=run.config.rollout.max_cache_bytes_per_device,
     )
 
 

@@ -12,7 +12,7 @@ from pods_jax.learner import Batch, make_optimizer, make_update, state_shapes
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import make_mesh
 from pods_jax.planning import flops
-from pods_jax.rollout.decode import Drawing, decode
+from pods_jax.rollout.decode import Drawing, begin, layer_slices
 from pods_jax.rollout.scoring import group_logprobs
 
 CONFIG = ModelConfig(
@@ -45,9 +45,10 @@ def test_scoring():
 
 def test_sampling():
     program = jax.make_jaxpr(
-        lambda params, key: decode(
-            MODEL, params, jnp.zeros((P, S), int), jnp.ones(P, int), jnp.zeros(P, jnp.uint32), None,
-            jnp.zeros((P, M), int), key, jnp.float32(1), max_new_tokens=T, drawing=Drawing(False, 0, 1.0, (0,), 0),
+        lambda params, key: begin(
+            CONFIG, params, layer_slices(CONFIG, params), jnp.zeros((P, S), int), jnp.ones(P, int),
+            jnp.zeros(P, jnp.uint32), None, jnp.zeros((P, M), int), key, jnp.float32(1), length=T,
+            drawing=Drawing(False, 0, 1.0, (0,), 0),
         )
     )(PARAMS, jax.random.key(0))  # fmt: skip
     expected = flops.prefill_flops(CONFIG, P, S) + flops.decode_flops(CONFIG, P * M, S, T)

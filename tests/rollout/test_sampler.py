@@ -158,7 +158,7 @@ def test_a_prompts_second_request_goes_on_where_the_first_ended():
 
 def test_the_number_of_programs_is_bounded_by_buckets_of_pilots_and_commits():
     """Pilots of 2 and commits of 4 rollouts, in every mixture of 8 prompts, in blocks of 2."""
-    before = decode.decode._cache_size()
+    before = decode.begin._cache_size()
     blocks = set()
     for commits in range(1, 8):
         counts = [2] * (8 - commits) + [4] * commits
@@ -166,7 +166,7 @@ def test_the_number_of_programs_is_bounded_by_buckets_of_pilots_and_commits():
         assert (completions.lengths > 0).sum(1).tolist() == counts
         blocks.add(bucket(8 + commits))
     assert blocks == {12, 16}
-    assert decode.decode._cache_size() == before + len(blocks)
+    assert decode.begin._cache_size() == before + len(blocks)
 
 
 # ---------------------------------------------------------------- the end of a completion
@@ -224,9 +224,9 @@ def test_decoding_stops_when_every_row_has_ended(monkeypatch):
 
 def test_sizes_in_one_bucket_share_a_program():
     free_run()  # buckets of 3 prompts and 4 tokens
-    before = decode.decode._cache_size()
+    before = decode.begin._cache_size()
     sample([[2], [3] * 4, [1]], temperature=0.7, key=jax.random.key(3), prompt_ids=[9, 4, 4])
-    assert decode.decode._cache_size() == before
+    assert decode.begin._cache_size() == before
     sample([[1] * 7, [2] * 2, [3] * 7, [5]])  # buckets of 4 prompts and 8 tokens
     sample([[1] * 8] * 4)
-    assert decode.decode._cache_size() == before + 1
+    assert decode.begin._cache_size() == before + 1

@@ -16,7 +16,7 @@ from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, param_shardings
 from pods_jax.parallel.mesh import AXES
 from pods_jax.rollout import generate
-from pods_jax.rollout.decode import Drawing, decode
+from pods_jax.rollout.decode import Drawing, begin, layer_slices
 
 CONFIG = ModelConfig(
     vocab_size=11,
@@ -30,7 +30,7 @@ CONFIG = ModelConfig(
 MODEL = Decoder(CONFIG)
 MESHES = [(1, 1, 1), (8, 1, 1), (2, 2, 2)]
 PROMPTS = [[1 + p % 6] * (1 + p % 3) for p in range(5)]
-COUNTS = [2, 6, 1, 2, 11]
+COUNTS = [2, 6, 1, 2, 31]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,11 @@ def test_unequal_groups_do_not_depend_on_the_mesh(report, mesh):
     assert [sum(length > 0 for length in group) for group in many["lengths"]] == COUNTS
 
 
+def test_chunks_change_nothing_on_a_mesh(report):
+    """Each device drops its own finished rollouts."""
+    assert report["in chunks"] == report["(8, 1, 1)"]
+
+
 def test_devices_exchange_nothing_but_whether_they_are_done(report):
     """Each decodes blocks whose prompts it has prefilled itself; an all-gather would be of keys and values."""
     assert report["collectives"] == ["all-reduce"]
@@ -58,11 +63,12 @@ def test_devices_exchange_nothing_but_whether_they_are_done(report):
 # ---------------------------------------------------------------- the child
 
 
-def on_devices(shape):
+def on_devices(shape, **options):
     mesh = jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[: int(np.prod(shape))])
     params = jax.device_put(init_params(MODEL, jax.random.key(0)), param_shardings(CONFIG, mesh))
-    sizes = {"num_generations": COUNTS, "max_new_tokens": 5, "eos_ids": (0, 1), "sharding": batch_sharding(mesh)}
-    return generate(MODEL, params, PROMPTS, key=jax.random.key(0), **sizes)
+    sizes = {"num_generations": COUNTS, "max_new_tokens": 7, "eos_ids": (0, 1, 2, 3), "sharding": batch_sharding(mesh)}
+    completions = generate(MODEL, params, PROMPTS, key=jax.random.key(0), **sizes, **options)
+    return {"tokens": completions.tokens.tolist(), "lengths": completions.lengths.tolist()}
 
 
 def collectives():
@@ -81,16 +87,14 @@ def collectives():
     )
     scalars = jax.random.key(0), jnp.float32(1.0)
     drawing = Drawing(greedy=False, top_k=0, top_p=1.0, eos_ids=(0,), pad_id=0)
-    program = decode.lower(MODEL, params, *arrays, *scalars, max_new_tokens=5, drawing=drawing).compile().as_text()
+    layers = layer_slices(CONFIG, params)
+    program = begin.lower(CONFIG, params, layers, *arrays, *scalars, length=5, drawing=drawing).compile().as_text()
     return sorted(set(re.findall(r"(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\(", program)))
 
 
 def main():
-    report = {"collectives": collectives()}
-    for shape in MESHES:
-        completions = on_devices(shape)
-        report[str(shape)] = {"tokens": completions.tokens.tolist(), "lengths": completions.lengths.tolist()}
-    print(json.dumps(report))
+    report = {"collectives": collectives(), "in chunks": on_devices((8, 1, 1), chunk_size=2)}
+    print(json.dumps(report | {str(shape): on_devices(shape) for shape in MESHES}))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""What the sampler's keys and values take, and how many blocks fit a budget."""
+
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from pods_jax.errors import UserError
+from pods_jax.models.decoder import ModelConfig
+
+
+def kv_bytes(config: ModelConfig, dtype: DTypeLike) -> int:
+    """Bytes of one token's keys and values in all layers."""
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * jnp.dtype(dtype).itemsize
+
+
+def rows_that_fit(budget: int, token_bytes: int, prompt_length: int, max_new_tokens: int) -> int:
+    """The largest block, in rollouts, that fits a budget in bytes.
+
+    Raises:
+      UserError: not even one rollout does.
+    """
+    rows = (budget // token_bytes - 2 * prompt_length) // max(max_new_tokens - 1, 1)
+    if rows < 1:
+        needed = token_bytes * block_tokens(1, prompt_length, max_new_tokens)
+        raise UserError(
+            f"rollout.max_cache_bytes_per_device = {budget}: one rollout of {prompt_length} + {max_new_tokens} tokens "
+            f"takes {needed} bytes"
+        )
+    return rows
+
+
+def block_tokens(size: int, prompt_length: int, max_new_tokens: int) -> int:
+    """Tokens whose keys and values a block of `size` rollouts holds at full length.
+
+    The prompt counts twice: as it is computed, once for all its blocks, and as the block reads it.
+    """
+    return size * max(max_new_tokens - 1, 1) + 2 * prompt_length

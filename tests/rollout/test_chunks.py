@@ -1,0 +1,148 @@
+"""Neither chunks of tokens, nor dropping finished rollouts, nor passes change a completion."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from pods_jax.errors import UserError
+from pods_jax.models.decoder import Decoder, ModelConfig, init_params
+from pods_jax.rollout import chunks, decode
+from pods_jax.rollout.buckets import bucket
+from pods_jax.rollout.memory import block_tokens, kv_bytes
+from pods_jax.rollout.sampler import BLOCK_LIMIT, generate
+
+CONFIG = ModelConfig(
+    vocab_size=19,
+    hidden_size=8,
+    intermediate_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=4,
+)
+MODEL = Decoder(CONFIG)
+PARAMS = init_params(MODEL, jax.random.key(0))
+PROMPTS = [[4], [1, 2, 3, 4, 5], [7, 8, 9]]
+T, COUNTS, EOS, KEY = 13, [10, 4, 7], (0, 1, 2), jax.random.key(0)
+
+
+def sample(**options):
+    defaults = {"num_generations": COUNTS, "max_new_tokens": T, "eos_ids": EOS, "chunk_size": T, "key": KEY}
+    return generate(MODEL, PARAMS, PROMPTS, **(defaults | options))
+
+
+@functools.cache
+def at_once(temperature):
+    return sample(temperature=temperature)
+
+
+def assert_equal(a, b):
+    for name in ("tokens", "lengths", "truncated"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+    np.testing.assert_allclose(a.logprobs, b.logprobs, rtol=0, atol=1e-5)
+
+
+# ---------------------------------------------------------------- chunks
+
+
+def test_the_rollouts_end_at_many_times_and_some_at_the_limit():
+    lengths = at_once(1.0).lengths[np.arange(10) < np.array(COUNTS)[:, None]]
+    assert len(np.unique(lengths)) >= 6
+    assert at_once(1.0).truncated.any()
+    assert np.median(lengths) < T / 2
+
+
+@pytest.mark.parametrize(("chunk_size", "temperature"), [(2, 1.0), (3, 0.0), (12, 1.0)])
+def test_chunks_change_nothing(chunk_size, temperature):
+    assert_equal(sample(chunk_size=chunk_size, temperature=temperature), at_once(temperature))
+
+
+def test_chunks_change_nothing_under_top_k_and_top_p():
+    options = {"top_k": 9, "top_p": 0.8}
+    assert_equal(sample(chunk_size=6, **options), sample(**options))
+
+
+def test_what_is_computed_follows_the_rollouts_that_go_on(monkeypatch):
+    """Each chunk has the bucket of the blocks that the live rollouts need, and a cache for the tokens it can reach."""
+    shapes = []
+
+    def recorded(config, params, layers, blocks, *args, **options):
+        shapes.append((*blocks.samples.shape, blocks.cache[0].k.shape[-1]))
+        return proceed(config, params, layers, blocks, *args, **options)
+
+    proceed = chunks.proceed
+    monkeypatch.setattr(chunks, "proceed", recorded)
+    completions = sample(chunk_size=3)
+    goes_on = np.where(completions.truncated, T + 1, completions.lengths)
+    expected = []
+    for start in range(3, T, 3):
+        blocks = sum(-(-int((group > start).sum()) // BLOCK_LIMIT) for group in goes_on)
+        expected.append((bucket(blocks), BLOCK_LIMIT, min(3 * bucket(start // 3 + 1), T) - 1))
+    assert shapes == expected
+    assert len({blocks for blocks, *_ in shapes}) > 1
+
+
+def test_a_short_limit_is_one_program(monkeypatch):
+    monkeypatch.setattr(chunks, "proceed", None)
+    assert sample(chunk_size=64).tokens.shape == (3, 10, T)
+
+
+def test_programs_are_one_a_bucket_of_blocks_and_of_cache():
+    """Whatever ends when: other prompts, keys, temperatures and lengths of the last chunk share the programs."""
+    sizes = {"chunk_size": 3, "num_generations": 4}
+    shapes = set()
+    decode.proceed.clear_cache()
+
+    def recorded(*args, **options):
+        shapes.add((args[3].samples.shape, args[3].cache[0].k.shape))
+        return proceed(*args, **options)
+
+    proceed = chunks.proceed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "proceed", recorded)
+        for seed in range(6):
+            for temperature in (0.7, 1.3):
+                sample(**sizes, temperature=temperature, key=jax.random.key(seed))
+    assert decode.proceed._cache_size() == len(shapes)
+    assert len(shapes) <= 3 * 4  # 1 to 3 blocks; caches for 2, 3 or 4 chunks, or all 13 tokens
+
+
+# ---------------------------------------------------------------- passes
+
+
+def test_passes_change_nothing():
+    token = kv_bytes(CONFIG, "float32")
+    assert_equal(sample(max_cache_bytes_per_device=100 * token), at_once(1.0))
+    assert_equal(sample(max_cache_bytes_per_device=150 * token, chunk_size=6), at_once(1.0))
+
+
+def test_a_budget_is_kept_and_used(monkeypatch):
+    """Each pass's arrays, at full length, are within it; what one pass takes is enough for one, a byte less is not."""
+    held = []
+
+    def measured(*args, **options):
+        decoded, blocks = begin(*args, **options)
+        prompts = sum(x.nbytes for x in jax.tree.leaves(blocks.prompts))
+        token = sum(x.nbytes for x in jax.tree.leaves(blocks.cache)) // blocks.cache[0].k.shape[-1]
+        held.append(2 * prompts + token * (T - 1))
+        return decoded, blocks
+
+    begin = chunks.begin
+    monkeypatch.setattr(chunks, "begin", measured)
+    sample(chunk_size=6)
+    (whole,) = held
+    assert whole == kv_bytes(CONFIG, "float32") * 6 * block_tokens(BLOCK_LIMIT, 6, T)
+    for passes_made, budget in ((1, whole), (2, whole - 1), (6, whole // 6)):
+        held.clear()
+        sample(chunk_size=6, max_cache_bytes_per_device=budget)
+        assert len(held) == passes_made
+        assert max(held) <= budget
+
+
+def test_a_budget_for_less_than_a_rollout_is_a_user_error():
+    needed = kv_bytes(CONFIG, "float32") * block_tokens(1, 6, T)
+    sample(max_cache_bytes_per_device=needed, num_generations=1)
+    with pytest.raises(UserError, match=rf"max_cache_bytes_per_device = {needed - 1}: .* takes {needed} bytes"):
+        sample(max_cache_bytes_per_device=needed - 1)
