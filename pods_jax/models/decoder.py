@@ -224,11 +224,6 @@ def rope_angles(c: ModelConfig, positions: Int[Array, "..."]) -> Array:
     return positions[..., None] * rope_frequencies(c)
 
 
-def output_head(params: Params) -> Float[Array, "D V"]:
-    """The output projection; a tied model uses its embedding."""
-    return params["lm_head"] if "lm_head" in params else params["embed"].T
-
-
 def head_logits(params: Params, hidden: Float[Array, "N D"]) -> Float[Array, "N V"]:
     """Logits of the next token: the products have the precision of the hidden states, their sums are float32.
 

@@ -178,7 +178,7 @@ def _drawer(params: Params, blocks: Blocks, key: Key[Array, ""], temperature: Ar
     uniforms = rollout_uniforms(key, blocks.prompt_ids, blocks.samples, blocks.cache[0].k.shape[-1] + 1)
 
     def draw(hidden: Array, t: Array, d: Decoded) -> tuple[Array, Decoded]:
-        logits = project(hidden, params).astype(jnp.float32) / temperature
+        logits = project(hidden, params) / temperature
         token, logprob = (x.reshape(d.done.shape) for x in choose(logits, uniforms[..., t].ravel(), drawing))
         token, logprob = jnp.where(d.done, drawing.pad_id, token), jnp.where(d.done, 0.0, logprob)
         return token, Decoded(
