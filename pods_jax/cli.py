@@ -80,14 +80,15 @@ def overrides(arguments: Sequence[str]) -> list[str]:
 
 def print_json(value: Any) -> None:
     """One line on stdout; null for the numbers that JSON does not have (infinite, NaN)."""
-    print(json.dumps(_finite(value)))
+    print(json.dumps(finite(value)))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with None for infinite numbers and NaN, at any depth."""
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,0 +1,124 @@
+"""The study at CPU scale, whole, by one command: runs, step costs, tables and figures.
+
+    python experiments/study.py                          # hours; the same command goes on where it was stopped
+    python experiments/study.py --quick                  # a minute or two: that everything works, no results
+    python experiments/study.py --part main --no-runs --document docs/results.md   # tables anew, into a document
+
+Parts: `main` (methods), `ablations` (n, m, statistics), `allocation` (who gets rollouts), `costs` (seconds per step; on
+a quiet machine: they are what all times are made of). What is compared is data, in `pods_jax/study/definition.py`;
+docs/results.md tells what came out. --json ends with one line that has every number.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from pods_jax.cli import finite, main_with_errors, print_json
+from pods_jax.errors import UserError
+
+PARTS = ("main", "ablations", "allocation", "costs")
+
+
+def main() -> None:
+    args = _parser().parse_args()
+    from pods_jax.study.definition import FULL, QUICK
+
+    study = QUICK if args.quick else FULL
+    parts = PARTS if args.part == "all" else (args.part,)
+    workdir = args.workdir or Path("runs/study-quick" if args.quick else "runs/study")
+    failed = {} if args.no_runs else _run(study, [p for p in parts if p != "costs"], workdir, args.workers)
+    if "costs" in parts and not args.no_runs:
+        _measure(study, workdir)
+    results = _results(parts, workdir, args.out or workdir / "results", args.document)
+    if args.json:
+        print_json({"failed": failed, "results": results})
+    sys.exit(1 if failed else 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--part", choices=(*PARTS, "all"), default="all", help="default: all")
+    add("--quick", action="store_true", help="tiny and few runs; the numbers mean nothing")
+    add("--workdir", type=Path, help="the folder of all workdirs (default: runs/study, with --quick runs/study-quick)")
+    add("--workers", type=int, default=2, help="runs at a time, each on a core of its own (default: 2)")
+    add("--no-runs", action="store_true", help="tables and figures of what is there")
+    add("--out", type=Path, help="where JSON files and figures go (default: WORKDIR/results)")
+    add("--document", type=Path, metavar="FILE", help="a Markdown file whose tables are written anew")
+    add("--json", action="store_true", help="print a one-line JSON summary at the end")
+    return parser
+
+
+def _run(study, parts: list[str], workdir: Path, workers: int) -> dict[str, str]:
+    """Works off the runs of all parts; returns what went wrong by run."""
+    from pods_jax.study.runs import runs_of
+    from pods_jax.training import sweep
+
+    runs = [run for part in parts for run in runs_of(study, part, workdir)]
+    todo = [run for run in runs if run.state() != "finished"]
+    print(f"study    {len(runs)} run(s), {len(runs) - len(todo)} finished, {len(todo)} to do", flush=True)
+    if not todo:
+        return {}
+    sweep.check(todo)
+    failed, start = {}, time.perf_counter()
+    processes = sweep.Sweep(Path(__file__).with_name("train.py"), workers, cores_per_run=1)
+    for done, (run, problem) in enumerate(processes.run(todo), start=1):
+        minutes = (time.perf_counter() - start) / 60
+        print(f"[{done}/{len(todo)}, {minutes:.1f} min] {run.name}: {problem or 'done'}", flush=True)
+        failed |= {run.name: problem} if problem else {}
+    return failed
+
+
+def _measure(study, workdir: Path) -> None:
+    """Writes costs.json, unless it is there."""
+    file = workdir / "costs.json"
+    if file.is_file():
+        print(f"costs    {file} is there; delete it to measure anew")
+        return
+    from pods_jax.study.costs import measure
+
+    print(f"costs    {len(study.costs)} variants, {len(study.micro_batches)} micro-batch(es) each", flush=True)
+    costs = measure(study, lambda step: print(f"costs    round {step}", flush=True))
+    workdir.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(costs, indent=1) + "\n")
+
+
+def _results(parts, workdir: Path, out: Path, document: Path | None) -> dict:
+    """Writes a JSON file for each table, and the figures; fills the document's tables, if there is one."""
+    from pods_jax.study import document as documents
+    from pods_jax.study import figures, tables
+    from pods_jax.study.definition import ALLOCATION, LEARNING
+
+    out.mkdir(parents=True, exist_ok=True)
+    results, drawn = {}, []
+    if "allocation" in parts:
+        results["allocation"] = tables.allocation_table(ALLOCATION, workdir)
+        drawn.append(figures.draw_allocation(ALLOCATION, workdir, out))
+    names = [n for n in LEARNING if ("main" if n == "main" else "ablations") in parts]
+    if names or "costs" in parts:
+        costs = _read_costs(workdir)
+        results |= {n: tables.learning_table(LEARNING[n], workdir, costs) for n in names}
+        results["costs"] = tables.cost_table(costs)
+        drawn += [figures.draw_learning(n, workdir, costs, out) for n in names] + [figures.draw_costs(costs, out)]
+        drawn += [figures.draw_steps(workdir, out)] if "main" in names else []
+    for name, numbers in results.items():
+        (out / f"{name}.json").write_text(json.dumps(finite(numbers), indent=1) + "\n")
+    blocks = documents.blocks_of(results)
+    print("\n\n".join(f"## {name}\n\n{text}" for name, text in blocks.items()))
+    if document:
+        documents.fill(document, blocks)
+    print(f"tables and figures in {out}: {', '.join(p.name for p in drawn)}")
+    return results
+
+
+def _read_costs(workdir: Path) -> dict:
+    file = workdir / "costs.json"
+    if not file.is_file():
+        raise UserError(f"{file} is not there: run --part costs first, on a quiet machine")
+    return json.loads(file.read_text())
+
+
+if __name__ == "__main__":
+    main_with_errors(main)

@@ -1,0 +1,75 @@
+"""Ratios of costs that are paired by seed, and the model of a step's cost."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import stats
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """An estimate with the bounds of its 95 % interval, NaN where there is none; num: over how many seeds."""
+
+    value: float
+    low: float
+    high: float
+    num: int
+
+
+def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+    """The mean with Student's interval. All is NaN where a value is infinite: it is known to be large, no more."""
+    x = np.asarray(values, float)
+    if not len(x) or not np.isfinite(x).all():
+        return Interval(np.nan, np.nan, np.nan, len(x))
+    half = stats.t.ppf((1 + level) / 2, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else np.nan
+    return Interval(float(x.mean()), float(x.mean() - half), float(x.mean() + half), len(x))
+
+
+def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: float = 0.95) -> Interval:
+    """The geometric mean over seeds of baseline / method, with Student's interval of the mean logarithm.
+
+    Args:
+      baseline, method: positive costs of the same seeds in the same order, inf for a target that was not reached. All
+        is NaN where there is one.
+    """
+    both = np.array([baseline, method], float)
+    logs = np.diff(-np.log(both), axis=0)[0] if np.isfinite(both).all() else np.full(both.shape[1], np.inf)
+    found = mean_interval(logs.tolist(), level)
+    return Interval(*(float(np.exp(x)) for x in (found.value, found.low, found.high)), found.num)
+
+
+@dataclasses.dataclass(frozen=True)
+class CostModel:
+    """Seconds per step = a + b n + c m, by least squares; error: the largest relative one of the fit."""
+
+    a: float
+    b: float
+    c: float
+    error: float
+
+    def step(self, n: int | float | np.ndarray, m: int | float | np.ndarray) -> float | np.ndarray:
+        """Seconds."""
+        return self.a + self.b * n + self.c * m
+
+    def gain(self, n: int, m: int, update_share: float | np.ndarray | None = None) -> float | np.ndarray:
+        """The cost of a step that trains on all n over one that trains on m of them.
+
+        update_share: c / b, of another machine on which a step with m has the same a and b; by default this one's.
+        """
+        c = self.c if update_share is None else self.b * update_share
+        return (self.a + (self.b + c) * n) / (self.a + self.b * n + c * m)
+
+
+def fit_costs(steps: Mapping[tuple[int, int], float]) -> CostModel:
+    """From seconds per step by (n, m); relative errors are weighed equally.
+
+    Raises:
+      ValueError: fewer than three sizes.
+    """
+    if len(steps) < 3:
+        raise ValueError(f"a + b n + c m needs three sizes, got {len(steps)}")
+    seconds = np.array(list(steps.values()))
+    terms = np.array([(1.0, n, m) for n, m in steps]) / seconds[:, None]
+    solution = np.linalg.lstsq(terms, np.ones(len(steps)), rcond=None)[0]
+    return CostModel(*map(float, solution), float(np.abs(terms @ solution - 1).max()))

@@ -1,0 +1,151 @@
+"""What the study compares, as data: runs, seeds, step costs, tables, and what counts as reached.
+
+The learning rates are those of the configs: for `configs/demo.py` 1e-3 was the best of {5e-4, 1e-3, 2e-3} on seed 100,
+which is not reported, for GRPO, GRPO-GA and PODS, and at least not worse for random and max-reward.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from pods_jax.analysis.style import METHODS, SHADES, Look
+
+WINDOW = 3
+"""Accuracies are running means over so many evaluations."""
+
+THRESHOLDS = (0.80, 0.90, 0.95)
+"""Mean test accuracies on the demo's task that count as reached, fixed before the reported runs."""
+
+TARGETS = (0.45, 0.53, 0.58)
+"""Those of the mixed task; see `allocation_targets`."""
+
+TARGET_SHARES = (1 / 3, 2 / 3, 9 / 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A config with overrides, and how it looks in figures and tables."""
+
+    spec: str
+    look: Look
+    overrides: tuple[str, ...] = ()
+
+
+_LEAN = ("training.checkpoint_every_steps=0", "training.checkpoint_every_minutes=0", "training.keep_best=False")
+_DEMO = (*_LEAN, "training.num_steps=160", "training.eval_every_steps=4")
+
+
+def _demo(method: str, *overrides: str, look: Look | None = None) -> Variant:
+    return Variant(f"configs/demo.py:{method}", look or METHODS[method], (*_DEMO, *overrides))
+
+
+def _size(key: str, size: int, shade: int) -> Variant:
+    option = {"n": "rollout.num_generations", "m": "selection.num_kept"}[key]
+    return _demo("pods", f"{option}={size}", look=Look(f"{key} = {size}", SHADES[shade], "v^DP"[shade]))
+
+
+def _mixed(method: str) -> Variant:
+    return Variant(f"configs/mixed.py:{method}", METHODS[method], _LEAN)
+
+
+VARIANTS: Mapping[str, Variant] = {
+    # configs/demo.py, n = 64 and m = 16 unless another size is said
+    "grpo": _demo("grpo"),
+    "grpo_ga": _demo("grpo_ga"),
+    "pods": _demo("pods"),
+    "random": _demo("random"),
+    "max_reward": _demo("max_reward"),
+    "percentile": _demo("pods", "selection.rule=percentile", look=METHODS["percentile"]),
+    "n=32": _size("n", 32, 0),
+    "n=128": _size("n", 128, 1),
+    "n=256": _size("n", 256, 2),
+    "m=2": _size("m", 2, 0),
+    "m=4": _size("m", 4, 1),
+    "m=8": _size("m", 8, 2),
+    "m=32": _size("m", 32, 3),
+    "statistics=group": _demo(
+        "pods", "objective.statistics=group", look=Look("statistics over the group", SHADES[1], "^")
+    ),
+    # configs/mixed.py
+    "mixed-grpo": _mixed("grpo"),
+    "mixed-dapo": _mixed("dapo"),
+    "mixed-pilot_commit": _mixed("pilot_commit"),
+    "mixed-pods": _mixed("pods"),
+    "mixed-pilot_commit_pods": _mixed("pilot_commit_pods"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Variants that are compared, over the seeds that all of them have; baselines: which of them others are held to."""
+
+    variants: tuple[str, ...]
+    baselines: tuple[str, ...]
+
+
+LEARNING: Mapping[str, Table] = {
+    "main": Table(("grpo_ga", "grpo", "pods", "random", "max_reward", "percentile"), ("grpo_ga", "grpo")),
+    "n": Table(("grpo", "n=32", "pods", "n=128", "n=256"), ("grpo",)),
+    "m": Table(("m=2", "m=4", "m=8", "pods", "m=32", "grpo_ga"), ("grpo_ga",)),
+    "statistics": Table(("pods", "statistics=group"), ("pods",)),
+}
+
+ALLOCATION = Table(
+    ("mixed-grpo", "mixed-dapo", "mixed-pilot_commit", "mixed-pods", "mixed-pilot_commit_pods"),
+    ("mixed-grpo", "mixed-dapo"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Runs that are made together: every variant with every seed, seed by seed."""
+
+    variants: tuple[str, ...]
+    seeds: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """How much of the study is run.
+
+    Attributes:
+      parts: runs by part. Their warm starts have the run's seed too.
+      costs: variants whose step is timed; micro_batches: rollouts at a time in the update, of which the fastest counts;
+      cost_rounds: how often each is timed, in turn.
+      overrides: of every config.
+    """
+
+    parts: Mapping[str, Part]
+    costs: tuple[str, ...]
+    micro_batches: tuple[int, ...]
+    cost_rounds: int
+    overrides: tuple[str, ...] = ()
+
+
+_ABLATIONS = ("n=32", "n=128", "n=256", "m=2", "m=4", "m=8", "m=32", "statistics=group")
+
+FULL = Study(
+    parts={
+        "main": Part(LEARNING["main"].variants, range(10)),
+        "ablations": Part(_ABLATIONS, range(5)),
+        "allocation": Part(ALLOCATION.variants, range(5)),
+    },
+    costs=(*LEARNING["main"].variants, *_ABLATIONS),
+    micro_batches=(64, 128, 256),
+    cost_rounds=15,
+)
+
+QUICK = Study(
+    parts={
+        "main": Part(("grpo_ga", "grpo", "pods"), range(2)),
+        "ablations": Part(("n=32", "m=4"), range(2)),
+        "allocation": Part(("mixed-grpo", "mixed-pilot_commit"), range(2)),
+    },
+    costs=("grpo_ga", "grpo", "pods", "n=32", "m=4"),
+    micro_batches=(64,),
+    cost_rounds=2,
+    overrides=(
+        "training.num_steps=6", "training.eval_every_steps=2", "warm_start.num_steps=50", "rollout.num_prompts=4",
+        "evaluation.num_prompts=64", "evaluation.batch_size=64",
+    ),
+)  # fmt: skip
+"""A minute or two: that everything runs, from configs to figures; its numbers mean nothing."""

@@ -1,0 +1,60 @@
+"""Paired ratios against closed forms, and the cost model against costs that were made from one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pods_jax.analysis.ratios import CostModel, fit_costs, mean_interval, paired_ratio
+
+COSTS = st.lists(st.floats(0.1, 100), min_size=2, max_size=8)
+
+
+def test_the_mean_and_its_interval_are_students():
+    x = [3.0, 5.0, 4.0, 8.0]
+    found = mean_interval(x)
+    low, high = stats.t.interval(0.95, 3, np.mean(x), stats.sem(x))
+    assert (found.value, found.low, found.high, found.num) == (5.0, pytest.approx(low), pytest.approx(high), 4)
+
+
+def test_one_seed_has_no_interval_and_what_is_not_reached_no_mean():
+    assert mean_interval([2.0]).value == 2.0
+    assert np.isnan(mean_interval([2.0]).low)
+    assert np.isnan(mean_interval([2.0, np.inf]).value)
+    assert np.isnan(paired_ratio([1.0, np.inf], [1.0, 1.0]).value)
+    assert np.isnan(paired_ratio([np.inf, 1.0], [np.inf, 1.0]).value)
+
+
+@given(COSTS, st.floats(0.2, 5))
+def test_a_common_factor_is_found_whatever_the_seeds(baseline, factor):
+    found = paired_ratio(baseline, [c / factor for c in baseline])
+    assert found.value == pytest.approx(factor)
+    assert found.low == pytest.approx(factor)
+    assert found.high == pytest.approx(factor)
+
+
+@given(COSTS)
+def test_exchanging_the_sides_inverts_the_ratio(costs):
+    other = costs[::-1]
+    there, back = paired_ratio(costs, other), paired_ratio(other, costs)
+    assert there.value * back.value == pytest.approx(1)
+    assert there.low * back.high == pytest.approx(1)
+
+
+def test_the_fit_finds_the_model_and_says_how_far_it_is_off():
+    true = CostModel(0.01, 0.001, 0.004, 0.0)
+    sizes = [(16, 16), (64, 64), (64, 16), (128, 16), (64, 4)]
+    fit = fit_costs({s: true.step(*s) for s in sizes})
+    assert (fit.a, fit.b, fit.c) == tuple(map(pytest.approx, (true.a, true.b, true.c)))
+    assert fit.error < 1e-9
+    assert fit_costs({s: true.step(*s) * (1.1 if s == (64, 4) else 1) for s in sizes}).error > 0.02
+    with pytest.raises(ValueError, match="three sizes"):
+        fit_costs({(1, 1): 1.0, (2, 1): 2.0})
+
+
+def test_the_gain_goes_from_nothing_to_n_over_m():
+    model = CostModel(0.0, 0.001, 0.004, 0.0)
+    assert model.gain(64, 16) == pytest.approx((64 + 256) / (64 + 64))
+    assert model.gain(64, 16, update_share=0.0) == pytest.approx(1.0)
+    assert model.gain(64, 16, update_share=1e6) == pytest.approx(4.0, rel=1e-4)

@@ -1,0 +1,32 @@
+"""The study's definition: every run is valid, and the study is quick where it says so."""
+
+import pytest
+
+from pods_jax.study.definition import ALLOCATION, FULL, LEARNING, QUICK, VARIANTS
+from pods_jax.study.runs import config_of, runs_of
+from pods_jax.training.sweep import check
+
+
+@pytest.mark.parametrize("study", [FULL, QUICK], ids=["full", "quick"])
+def test_every_config_is_valid_and_every_seed_has_its_warm_start(study, tmp_path):
+    runs = [run for part in study.parts for run in runs_of(study, part, tmp_path)]
+    check([run for run in runs if run.seed == 0])
+    assert len({run.workdir for run in runs}) == len(runs)
+    assert all(f"warm_start.seed={run.seed}" in run.all_overrides for run in runs)
+
+
+def test_methods_differ_in_n_m_and_rule_alone():
+    configs = {name: config_of(FULL, name) for name in LEARNING["main"].variants}
+    found = {n: (c.rollout.num_generations, c.selection.num_kept, c.selection.rule) for n, c in configs.items()}
+    assert found == {
+        "grpo_ga": (64, 64, "all"), "grpo": (16, 16, "all"), "pods": (64, 16, "max_variance"),
+        "random": (64, 16, "random"), "max_reward": (64, 16, "max_reward"), "percentile": (64, 16, "percentile"),
+    }  # fmt: skip
+    assert len({(c.optimizer, c.training, c.data, c.evaluation, c.warm_start) for c in configs.values()}) == 1
+
+
+def test_tables_and_parts_name_variants():
+    tables = [v for t in (*LEARNING.values(), ALLOCATION) for v in (*t.variants, *t.baselines)]
+    made = [v for study in (FULL, QUICK) for part in study.parts.values() for v in part.variants]
+    assert {*tables, *made, *FULL.costs, *QUICK.costs} <= VARIANTS.keys()
+    assert {v for t in LEARNING.values() for v in t.variants} <= set(FULL.costs)
