@@ -32,6 +32,8 @@ class Variant:
 
 _LEAN = ("training.checkpoint_every_steps=0", "training.checkpoint_every_minutes=0", "training.keep_best=False")
 _DEMO = (*_LEAN, "training.num_steps=160", "training.eval_every_steps=4")
+_MIXED = (*_LEAN, "warm_start.num_steps=600", "warm_start.learning_rate=2e-3")  # the config's own end short of the
+# teacher for two of the seeds 100, 101 and 102, which are not reported: a loss of 0.30 and 0.31, where 0.26 is the least
 
 
 def _demo(method: str, *overrides: str, look: Look | None = None) -> Variant:
@@ -43,8 +45,8 @@ def _size(key: str, size: int, shade: int) -> Variant:
     return _demo("pods", f"{option}={size}", look=Look(f"{key} = {size}", SHADES[shade], "v^DP"[shade]))
 
 
-def _mixed(method: str) -> Variant:
-    return Variant(f"configs/mixed.py:{method}", METHODS[method], _LEAN)
+def _mixed(method: str, *overrides: str) -> Variant:
+    return Variant(f"configs/mixed.py:{method}", METHODS[method], (*_MIXED, *overrides))
 
 
 VARIANTS: Mapping[str, Variant] = {
@@ -67,7 +69,7 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     # configs/mixed.py
     "mixed-grpo": _mixed("grpo"),
-    "mixed-dapo": _mixed("dapo"),
+    "mixed-dapo": _mixed("dapo", "training.num_steps=60"),  # which generate more than 120 of any other
     "mixed-pilot_commit": _mixed("pilot_commit"),
     "mixed-pods": _mixed("pods"),
     "mixed-pilot_commit_pods": _mixed("pilot_commit_pods"),

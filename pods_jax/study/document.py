@@ -73,7 +73,7 @@ def _speed_up_table(baseline: str, by_variant: Mapping[str, Numbers], thresholds
     for name, found in by_variant.items():
         cells = [_label(name), _ratio(found["99 %"])]
         for t in thresholds:
-            cells += [_ratio(found[t]), _interval(found[t]["paired"]), _interval(found[t]["steps"])]
+            cells += [_ratio(found[t]), _interval(found[t]["paired"]), _number(found[t]["steps"]["value"], ".2f")]
         rows.append(cells)
     return _table(head, rows)
 
@@ -167,7 +167,7 @@ def _percent(value: float | str, digits: int = 0) -> str:
 
 
 def _accuracy(found: Numbers | None) -> str:
-    return "ended" if found is None else f"{100 * found['mean']:.1f} ± {_number(found['half_width'], '.1%')}"
+    return "ended" if found is None else f"{_percent(found['mean'], 1)} ± {_number(100 * found['half_width'], '.1f')}"
 
 
 def _percent_interval(found: Numbers) -> str:
@@ -175,9 +175,11 @@ def _percent_interval(found: Numbers) -> str:
 
 
 def _ratio(found: Numbers) -> str:
-    """Of mean curves, with the bootstrap interval."""
+    """Of mean curves, with the bootstrap interval; 0 says that the method does not get there."""
+    if not found["ratio"]:
+        return "not reached"
     if not _finite(found["ratio"]):
-        return "neither" if not _finite(found["method"]) else "sooner"
+        return "reached" if _finite(found["method"]) else "neither"
     return f"{found['ratio']:.2f}x [{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
 
 
