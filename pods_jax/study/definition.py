@@ -32,8 +32,9 @@ class Variant:
 
 _LEAN = ("training.checkpoint_every_steps=0", "training.checkpoint_every_minutes=0", "training.keep_best=False")
 _DEMO = (*_LEAN, "training.num_steps=160", "training.eval_every_steps=4")
-_MIXED = (*_LEAN, "warm_start.num_steps=600", "warm_start.learning_rate=2e-3")  # the config's own end short of the
-# teacher for two of the seeds 100, 101 and 102, which are not reported: a loss of 0.30 and 0.31, where 0.26 is the least
+# The warm starts of configs/mixed.py end short of the teacher for two of the seeds 100, 101 and 102, which are not
+# reported: with a loss of 0.30 and 0.31, where 0.26 is the least.
+_MIXED = (*_LEAN, "warm_start.num_steps=600", "warm_start.learning_rate=2e-3")
 
 
 def _demo(method: str, *overrides: str, look: Look | None = None) -> Variant:

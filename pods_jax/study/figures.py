@@ -35,11 +35,12 @@ def draw_steps(workdir: Path, out: Path) -> Path:
 
 
 def draw_allocation(table: Table, workdir: Path, out: Path) -> Path:
-    """Accuracy against rollouts generated."""
-    lines = [Line(VARIANTS[v].look, c, {}) for v, c in rollout_curves(find(table, workdir)).items()]
-    return _curves_alone(
-        out / "allocation.png", lines, Panel("rollouts generated, all counted", ACCURACY, threshold=TARGETS[-1])
-    )
+    """Accuracy against rollouts generated, as far as twice the first baseline's run."""
+    curves = rollout_curves(find(table, workdir))
+    limit = 2 * curves[table.baselines[0]].x[-1]
+    lines = [Line(VARIANTS[v].look, c.until(limit), {}) for v, c in curves.items()]
+    panel = Panel("rollouts generated, all counted", ACCURACY, threshold=TARGETS[-1])
+    return _curves_alone(out / "allocation.png", lines, panel)
 
 
 def _curves_alone(path: Path, lines: list[Line], panel: Panel) -> Path:
@@ -69,7 +70,7 @@ def draw_costs(costs: Numbers, out: Path) -> Path:
         gain.plot([here], [model.gain(*main)], marker="o", markersize=5, color=METHODS["pods"].color)
         gain.annotate("here", (here, model.gain(*main)), xytext=(-4, 4), textcoords="offset points", ha="right")
         gain.axhline(1.7, color="#444444", linestyle=":", linewidth=0.8)
-        gain.set(xscale="log", xlabel="c / b: training over generating a rollout")
+        gain.set(xscale="log", xlabel="c / b (to train / to generate)")
         gain.set(ylabel=f"step cost, m = {main[0]} over m = {main[1]}")
         figure.savefig(path)
     return path
