@@ -133,7 +133,7 @@ FULL = Study(
         "allocation": Part(ALLOCATION.variants, range(5)),
     },
     costs=(*LEARNING["main"].variants, *_ABLATIONS),
-    micro_batches=(64, 128, 256),
+    micro_batches=(64, 256),
     cost_rounds=15,
 )
 

@@ -176,7 +176,7 @@ def _percent_interval(found: Numbers) -> str:
 
 def _ratio(found: Numbers) -> str:
     """Of mean curves, with the bootstrap interval; 0 says that the method does not get there."""
-    if not found["ratio"]:
+    if found["ratio"] == 0:
         return "not reached"
     if not _finite(found["ratio"]):
         return "reached" if _finite(found["method"]) else "neither"
