@@ -4,9 +4,10 @@
     python experiments/study.py --quick                  # a minute or two: that everything works, no results
     python experiments/study.py --part main --no-runs --document docs/results.md   # tables anew, into a document
 
-Parts: `main` (methods), `ablations` (n, m, statistics), `allocation` (who gets rollouts), `costs` (seconds per step; on
-a quiet machine: they are what all times are made of). What is compared is data, in `pods_jax/study/definition.py`;
-docs/results.md tells what came out. --json ends with one line that has every number.
+Parts: `main` (methods), `ablations` (n, m, statistics), `allocation` (who gets rollouts), `small_batch` (the same with
+a quarter of the prompts in a step), `costs` (seconds per step, of which all times are made: the machine must be quiet).
+What is compared is data, in `pods_jax/study/definition.py`; docs/results.md tells what came out. --json ends with one
+line that has every number.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 from pods_jax.cli import finite, main_with_errors, print_json
 from pods_jax.errors import UserError
 
-PARTS = ("main", "ablations", "allocation", "costs")
+PARTS = ("main", "ablations", "allocation", "small_batch", "costs")
 
 
 def main() -> None:
@@ -93,9 +94,9 @@ def _results(parts, workdir: Path, out: Path, document: Path | None) -> dict:
 
     out.mkdir(parents=True, exist_ok=True)
     results, drawn = {}, []
-    if "allocation" in parts:
-        results["allocation"] = tables.allocation_table(ALLOCATION, workdir)
-        drawn.append(figures.draw_allocation(ALLOCATION, workdir, out))
+    for name in (n for n in ALLOCATION if n in parts):
+        results[name] = tables.allocation_table(ALLOCATION[name], workdir)
+        drawn.append(figures.draw_allocation(name, workdir, out))
     names = [n for n in LEARNING if ("main" if n == "main" else "ablations") in parts]
     if names or "costs" in parts:
         costs = _read_costs(workdir)

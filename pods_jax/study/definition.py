@@ -15,10 +15,9 @@ WINDOW = 3
 THRESHOLDS = (0.80, 0.90, 0.95)
 """Mean test accuracies on the demo's task that count as reached, fixed before the reported runs."""
 
-TARGETS = (0.45, 0.53, 0.58)
-"""Those of the mixed task; see `allocation_targets`."""
-
-TARGET_SHARES = (1 / 3, 2 / 3, 9 / 10)
+TARGETS = (0.44, 0.51, 0.56)
+"""On the mixed task: a third, two thirds and nine tenths of the way from the first (36.9 %) to the best (58.0 %) mean
+accuracy of GRPO on the seeds 100, 101 and 102, which are not reported."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +49,16 @@ def _mixed(method: str, *overrides: str) -> Variant:
     return Variant(f"configs/mixed.py:{method}", METHODS[method], (*_MIXED, *overrides))
 
 
+_CANDIDATES = "allocation.options={'candidates': 12, 'on_exhausted': 'train_partial'}"
+
+
+def _small(method: str, *overrides: str, steps: int = 240) -> Variant:
+    """A quarter of the prompts in a step."""
+    return _mixed(
+        method, "rollout.num_prompts=4", f"training.num_steps={steps}", "training.eval_every_steps=4", *overrides
+    )
+
+
 VARIANTS: Mapping[str, Variant] = {
     # configs/demo.py, n = 64 and m = 16 unless another size is said
     "grpo": _demo("grpo"),
@@ -74,6 +83,9 @@ VARIANTS: Mapping[str, Variant] = {
     "mixed-pilot_commit": _mixed("pilot_commit"),
     "mixed-pods": _mixed("pods"),
     "mixed-pilot_commit_pods": _mixed("pilot_commit_pods"),
+    "small-grpo": _small("grpo"),
+    "small-dapo": _small("dapo", _CANDIDATES, steps=120),
+    "small-pilot_commit": _small("pilot_commit", _CANDIDATES),
 }
 
 
@@ -92,10 +104,13 @@ LEARNING: Mapping[str, Table] = {
     "statistics": Table(("pods", "statistics=group"), ("pods",)),
 }
 
-ALLOCATION = Table(
-    ("mixed-grpo", "mixed-dapo", "mixed-pilot_commit", "mixed-pods", "mixed-pilot_commit_pods"),
-    ("mixed-grpo", "mixed-dapo"),
-)
+ALLOCATION: Mapping[str, Table] = {
+    "allocation": Table(
+        ("mixed-grpo", "mixed-dapo", "mixed-pilot_commit", "mixed-pods", "mixed-pilot_commit_pods"),
+        ("mixed-grpo", "mixed-dapo"),
+    ),
+    "small_batch": Table(("small-grpo", "small-dapo", "small-pilot_commit"), ("small-grpo", "small-dapo")),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +145,8 @@ FULL = Study(
     parts={
         "main": Part(LEARNING["main"].variants, range(10)),
         "ablations": Part(_ABLATIONS, range(5)),
-        "allocation": Part(ALLOCATION.variants, range(5)),
+        "allocation": Part(ALLOCATION["allocation"].variants, range(5)),
+        "small_batch": Part(ALLOCATION["small_batch"].variants, range(5)),
     },
     costs=(*LEARNING["main"].variants, *_ABLATIONS),
     micro_batches=(64, 256),
@@ -140,8 +156,9 @@ FULL = Study(
 QUICK = Study(
     parts={
         "main": Part(("grpo_ga", "grpo", "pods"), range(2)),
-        "ablations": Part(("n=32", "m=4"), range(2)),
-        "allocation": Part(("mixed-grpo", "mixed-pilot_commit"), range(2)),
+        "ablations": Part(("n=32", "m=4"), range(1)),
+        "allocation": Part(("mixed-grpo", "mixed-dapo", "mixed-pilot_commit"), range(1)),
+        "small_batch": Part(("small-grpo", "small-dapo"), range(1)),
     },
     costs=("grpo_ga", "grpo", "pods", "n=32", "m=4"),
     micro_batches=(64,),

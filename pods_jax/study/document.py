@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pods_jax.errors import UserError
-from pods_jax.study.definition import VARIANTS
+from pods_jax.study.definition import ALLOCATION, VARIANTS
 from pods_jax.study.tables import Numbers
 
 _BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -26,15 +26,13 @@ def fill(document: Path, blocks: Mapping[str, str]) -> None:
 
 
 def blocks_of(results: Mapping[str, Numbers]) -> dict[str, str]:
-    """All blocks of the results that there are: by "costs", "allocation" and the names of `LEARNING`."""
+    """The blocks of the results that there are: "costs", and the names of `LEARNING` and `ALLOCATION`."""
     blocks: dict[str, str] = {}
     for name, numbers in results.items():
         if name == "costs":
             blocks |= {"costs": cost_block(numbers)}
-        elif name == "allocation":
-            blocks |= {"allocation": allocation_block(numbers)}
         else:
-            blocks |= {name: learning_block(numbers)}
+            blocks |= {name: allocation_block(numbers) if name in ALLOCATION else learning_block(numbers)}
     return blocks
 
 

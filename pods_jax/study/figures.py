@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from pods_jax.analysis.curves import PHASES
 from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, draw_curves
 from pods_jax.analysis.style import METHODS, Look, new_figure
-from pods_jax.study.definition import LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW, Table
+from pods_jax.study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
 from pods_jax.study.tables import Found, Numbers, cost_model, find, in_seconds, rollout_curves, step_curves
 
 TIME = "training time: steps x common step cost (s)"
@@ -34,13 +34,14 @@ def draw_steps(workdir: Path, out: Path) -> Path:
     return _curves_alone(out / "main_steps.png", lines, Panel("training step", ACCURACY, threshold=THRESHOLDS[1]))
 
 
-def draw_allocation(table: Table, workdir: Path, out: Path) -> Path:
-    """Accuracy against rollouts generated, as far as twice the first baseline's run."""
+def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
+    """Accuracy against rollouts generated, of one of `ALLOCATION`, as far as twice the first baseline's run."""
+    table = ALLOCATION[name]
     curves = rollout_curves(find(table, workdir))
     limit = 2 * curves[table.baselines[0]].x[-1]
     lines = [Line(VARIANTS[v].look, c.until(limit), {}) for v, c in curves.items()]
     panel = Panel("rollouts generated, all counted", ACCURACY, threshold=TARGETS[-1])
-    return _curves_alone(out / "allocation.png", lines, panel)
+    return _curves_alone(out / f"{name}.png", lines, panel)
 
 
 def _curves_alone(path: Path, lines: list[Line], panel: Panel) -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 from pods_jax.analysis.curves import Curves, curves_of, first_reach, half_width, speed_up
 from pods_jax.analysis.ratios import CostModel, fit_costs, mean_interval, paired_ratio
 from pods_jax.analysis.runs import RunRecord, read_run
-from pods_jax.analysis.targets import Evals, rollouts_to_target
+from pods_jax.analysis.targets import rollouts_to_target
 from pods_jax.errors import UserError
 from pods_jax.study.definition import TARGETS, THRESHOLDS, WINDOW, Table
 
@@ -193,12 +193,6 @@ def rollout_curves(found: Found) -> dict[str, Curves]:
     return {
         name: curves_of(runs, "accuracy", "rollouts/generated").smoothed(WINDOW) for name, runs in found.runs.items()
     }
-
-
-def allocation_targets(evals: Evals, shares: Sequence[float]) -> list[float]:
-    """Accuracies at shares of the way from the first to the best (running means), rounded to 0.01."""
-    values = Curves(np.arange(len(evals)) * 1.0, np.array([[e["accuracy"] for e in evals]])).smoothed(WINDOW).mean
-    return [round(float(values[0] + share * (values.max() - values[0])), 2) for share in shares]
 
 
 def _spent(runs: Sequence[RunRecord], target: float) -> list[float]:

@@ -86,11 +86,11 @@ def test_the_cost_model_is_the_one_that_made_the_costs(workdir):
 def allocation(tmp_path_factory):
     """GRPO spends 512 rollouts a step, DAPO 1,536, the others 768; all curves are those of steps."""
     root = tmp_path_factory.mktemp("allocation")
-    for name in ALLOCATION.variants:
+    for name in ALLOCATION["allocation"].variants:
         spent = {"mixed-grpo": 512, "mixed-pods": 512, "mixed-dapo": 1536}.get(name, 768)
         for seed in range(3):
             make_run(root / name / f"seed={seed}", 0.02, seed, spent)
-    return root, tables.allocation_table(ALLOCATION, root)
+    return root, tables.allocation_table(ALLOCATION["allocation"], root)
 
 
 def test_rollouts_are_counted_to_each_target(allocation):
@@ -104,16 +104,11 @@ def test_rollouts_are_counted_to_each_target(allocation):
         assert row["value"] == pytest.approx(-math.log(1 - float(target)) / 0.0204 * 512, abs=8 * 512)
 
 
-def test_targets_are_shares_of_the_way_to_the_best():
-    evals = [{"accuracy": 0.3 + 0.01 * min(i, 20)} for i in range(60)]
-    assert tables.allocation_targets(evals, (0.5, 0.9)) == [0.4, 0.48]
-
-
 def test_figures_and_tables_of_everything(allocation, workdir, main, tmp_path):
     root, table = allocation
     costs = make_costs(workdir, SIZES)
     drawn = [figures.draw_learning("main", workdir, costs, tmp_path), figures.draw_steps(workdir, tmp_path)]
-    drawn += [figures.draw_costs(costs, tmp_path), figures.draw_allocation(ALLOCATION, root, tmp_path)]
+    drawn += [figures.draw_costs(costs, tmp_path), figures.draw_allocation("allocation", root, tmp_path)]
     assert all(p.stat().st_size > 10_000 for p in drawn)
     results = {"main": main, "costs": tables.cost_table(costs), "allocation": table}
     blocks = document.blocks_of(results)
