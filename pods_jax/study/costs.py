@@ -32,10 +32,11 @@ def measure(study: Study, on_round: Callable[[int], None]) -> dict[str, Any]:
       every micro-batch.
     """
     before = os.getloadavg()[0]
+    micro_batches = {name: _micro_batches(study, name) for name in study.costs}
     configs = {
         (name, micro): config_of(study, name, f"optimizer.micro_batch_size_per_device={micro}")
         for name in study.costs
-        for micro in study.micro_batches
+        for micro in micro_batches[name]
     }
     times = time_steps(configs, study.cost_rounds, on_round)
     return {
@@ -44,9 +45,8 @@ def measure(study: Study, on_round: Callable[[int], None]) -> dict[str, Any]:
         "load": [before, os.getloadavg()[0]],
         "rounds": study.cost_rounds,
         "variants": {
-            name: _sizes(configs[name, study.micro_batches[0]])
-            | fastest({micro: times[name, micro] for micro in study.micro_batches})
-            for name in study.costs
+            name: _sizes(configs[name, sizes[0]]) | fastest({micro: times[name, micro] for micro in sizes})
+            for name, sizes in micro_batches.items()
         },
     }
 
@@ -84,6 +84,12 @@ def fastest(times: Mapping[int, list[Seconds]]) -> dict[str, Any]:
     best = min(medians, key=medians.get)
     seconds = {phase: float(np.median([t[phase] for t in times[best]])) for phase in times[best][0]}
     return {"micro_batch": best, "seconds": seconds, "step_by_micro_batch": medians}
+
+
+def _micro_batches(study: Study, name: str) -> list[int]:
+    config = config_of(study, name)
+    rollouts = config.rollout.num_prompts * config.selection.num_kept
+    return sorted({min(micro, rollouts) for micro in study.micro_batches})
 
 
 def _sizes(config: Config) -> dict[str, int]:

@@ -40,9 +40,10 @@ def _demo(method: str, *overrides: str, look: Look | None = None) -> Variant:
     return Variant(f"configs/demo.py:{method}", look or METHODS[method], (*_DEMO, *overrides))
 
 
-def _size(key: str, size: int, shade: int) -> Variant:
+def _size(key: str, size: int, shade: int, *overrides: str) -> Variant:
     option = {"n": "rollout.num_generations", "m": "selection.num_kept"}[key]
-    return _demo("pods", f"{option}={size}", look=Look(f"{key} = {size}", SHADES[shade], "v^DP"[shade]))
+    look = Look(f"{key} = {size}", SHADES[shade], "v^DP"[shade])
+    return _demo("pods", f"{option}={size}", *overrides, look=look)
 
 
 def _mixed(method: str, *overrides: str) -> Variant:
@@ -70,7 +71,7 @@ VARIANTS: Mapping[str, Variant] = {
     "n=32": _size("n", 32, 0),
     "n=128": _size("n", 128, 1),
     "n=256": _size("n", 256, 2),
-    "m=2": _size("m", 2, 0),
+    "m=2": _size("m", 2, 0, "optimizer.micro_batch_size_per_device=32"),  # all there are
     "m=4": _size("m", 4, 1),
     "m=8": _size("m", 8, 2),
     "m=32": _size("m", 32, 3),
@@ -127,8 +128,8 @@ class Study:
 
     Attributes:
       parts: runs by part. Their warm starts have the run's seed too.
-      costs: variants whose step is timed; micro_batches: rollouts at a time in the update, of which the fastest counts;
-      cost_rounds: how often each is timed, in turn.
+      costs: variants whose step is timed; micro_batches: rollouts at a time in the update, at most all, of which
+      the fastest counts; cost_rounds: how often each is timed, in turn.
       overrides: of every config.
     """
 
@@ -161,11 +162,11 @@ QUICK = Study(
         "small_batch": Part(("small-grpo", "small-dapo"), range(1)),
     },
     costs=("grpo_ga", "grpo", "pods", "n=32", "m=4"),
-    micro_batches=(64,),
+    micro_batches=(16,),
     cost_rounds=2,
     overrides=(
         "training.num_steps=6", "training.eval_every_steps=2", "warm_start.num_steps=50", "rollout.num_prompts=4",
-        "evaluation.num_prompts=64", "evaluation.batch_size=64",
+        "evaluation.num_prompts=64", "evaluation.batch_size=64", "optimizer.micro_batch_size_per_device=16",
     ),
 )  # fmt: skip
 """A minute or two: that everything runs, from configs to figures; its numbers mean nothing."""

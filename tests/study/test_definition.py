@@ -2,15 +2,20 @@
 
 import pytest
 
+from pods_jax.config_file import load_config
 from pods_jax.study.definition import ALLOCATION, FULL, LEARNING, QUICK, VARIANTS
 from pods_jax.study.runs import config_of, runs_of
 from pods_jax.training.sweep import check
+from pods_jax.validation import validate_on_devices
 
 
 @pytest.mark.parametrize("study", [FULL, QUICK], ids=["full", "quick"])
 def test_every_config_is_valid_and_every_seed_has_its_warm_start(study, tmp_path):
     runs = [run for part in study.parts for run in runs_of(study, part, tmp_path)]
-    check([run for run in runs if run.seed == 0])
+    first = [run for run in runs if run.seed == 0]
+    check(first)
+    for run in first:
+        validate_on_devices(load_config(run.spec, run.all_overrides), 1)
     assert len({run.workdir for run in runs}) == len(runs)
     assert all(f"warm_start.seed={run.seed}" in run.all_overrides for run in runs)
 
