@@ -111,7 +111,7 @@ def cost_block(numbers: Numbers) -> str:
 def allocation_block(numbers: Numbers) -> str:
     """Rollouts to each target by variant, then the ratios to each baseline."""
     targets = [str(t) for t in numbers["targets"]]
-    head = ["variant", "best mean", "after the last step", *(f"rollouts to {_percent(t)}" for t in targets)]
+    head = ["variant", "best mean", "after the last step", *(f"rollouts (steps) to {_percent(t)}" for t in targets)]
     head += ["steps", "rounds", "generated", "trained on"]
     rows = [
         [_label(name), _percent(r["best"], 1), _percent_interval(r["last"])]
@@ -149,7 +149,8 @@ def _label(variant: str) -> str:
 
 
 def _seeds(numbers: Numbers) -> str:
-    return f"Seeds {', '.join(map(str, numbers['seeds']))} of every variant."
+    seeds = ", ".join(map(str, numbers["seeds"]))
+    return f"Seeds {seeds} of every variant; all runs together took {numbers['hours']:.1f} hours, one core each."
 
 
 def _finite(value: float | None) -> bool:
@@ -191,4 +192,5 @@ def _spent(found: Numbers) -> str:
     seeds = len(found["by_seed"])
     if found["reached"] < seeds:
         return f"{found['reached']} of {seeds} seeds"
-    return f"{found['value']:,.0f} [{_number(found['low'], ',.0f')}, {_number(found['high'], ',.0f')}]"
+    interval = f"[{_number(found['low'], ',.0f')}, {_number(found['high'], ',.0f')}]"
+    return f"{found['value']:,.0f} {interval} ({found['steps']:.0f})"

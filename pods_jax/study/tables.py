@@ -1,6 +1,7 @@
 """From workdirs and step costs to numbers: what is reached when, and by how much sooner. Imports no JAX."""
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,17 @@ Numbers = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The runs of a table: by variant, in the order of the seeds that all variants have finished."""
+    """The runs of a table.
+
+    Attributes:
+      seeds: those that all variants have finished.
+      runs: by variant, in the order of the seeds.
+      hours: that they took together: steps, evaluations and compilation on the machine they were made on.
+    """
 
     seeds: list[int]
     runs: dict[str, list[RunRecord]]
+    hours: float
 
 
 def find(table: Table, workdir: Path) -> Found:
@@ -37,7 +45,14 @@ def find(table: Table, workdir: Path) -> Found:
     seeds = sorted(set.intersection(*present.values())) if present else []
     if missing or not seeds:
         raise UserError(f"{workdir} has no finished runs of {', '.join(missing or table.variants)} with a common seed")
-    return Found(seeds, {name: [read_run(workdir / name / f"seed={s}") for s in seeds] for name in present})
+    folders = {name: [workdir / name / f"seed={s}" for s in seeds] for name in present}
+    hours = sum(_hours(folder) for some in folders.values() for folder in some)
+    return Found(seeds, {name: [read_run(folder) for folder in some] for name, some in folders.items()}, hours)
+
+
+def _hours(folder: Path) -> float:
+    summary = json.loads((folder / "summary.json").read_text())
+    return sum(summary[f"time/{part}_s"] for part in ("step", "eval", "compile")) / 3600
 
 
 def _finished_seeds(folder: Path) -> set[int]:
@@ -62,7 +77,8 @@ def learning_table(table: Table, workdir: Path, costs: Numbers) -> Numbers:
     """What each variant reaches and when, and how much sooner than each baseline.
 
     Returns:
-      "seeds"; "rows" by variant (see `_row`); "speed_ups" by baseline and variant (see `_speed_ups`); "at_equal_time":
+      "seeds"; "hours" of all runs; "rows" by variant (see `_row`); "speed_ups" by baseline and variant (see
+      `_speed_ups`); "at_equal_time":
       mean accuracies with half-widths of all variants at the moments at which the first baseline's mean reaches each
       threshold, None beyond a variant's run.
     """
@@ -71,6 +87,7 @@ def learning_table(table: Table, workdir: Path, costs: Numbers) -> Numbers:
     seconds = in_seconds(steps, costs)
     return {
         "seeds": found.seeds,
+        "hours": found.hours,
         "rows": {name: _row(steps[name], seconds[name], costs["variants"][name]) for name in steps},
         "speed_ups": {
             b: {name: _speed_ups(b, name, steps, seconds) for name in steps if name != b} for b in table.baselines
@@ -171,14 +188,15 @@ def allocation_table(table: Table, workdir: Path) -> Numbers:
     """Rollouts generated until the targets are reached, and the ratios to each baseline's.
 
     Returns:
-      "seeds"; "rows" by variant: rollouts to each target by seed (inf: not within the run) with mean and interval,
-      final accuracies, and totals; "ratios" by baseline and variant (see `_rollout_ratios`).
+      "seeds"; "hours" of all runs; "rows" by variant: rollouts to each target by seed (inf: not within the run) with mean
+      and interval, the mean of the steps that took, final accuracies, and totals; "ratios" by baseline and variant (see `_rollout_ratios`).
     """
     found = find(table, workdir)
     curves = rollout_curves(found)
     spent = {name: {t: _spent(runs, t) for t in TARGETS} for name, runs in found.runs.items()}
     return {
         "seeds": found.seeds,
+        "hours": found.hours,
         "targets": list(TARGETS),
         "rows": {name: _allocation_row(runs, curves[name], spent[name]) for name, runs in found.runs.items()},
         "ratios": {
@@ -212,10 +230,19 @@ def _allocation_row(runs: Sequence[RunRecord], curves: Curves, spent: Mapping[fl
         "last": dataclasses.asdict(mean_interval(curves.y[:, -1].tolist())),
         "rollouts_to": {
             str(t): dataclasses.asdict(mean_interval(values))
-            | {"by_seed": values, "reached": int(np.isfinite(values).sum())}
+            | {"by_seed": values, "reached": int(np.isfinite(values).sum()), "steps": _mean_steps(runs, values)}
             for t, values in spent.items()
         },
     }  # fmt: skip
+
+
+def _mean_steps(runs: Sequence[RunRecord], spent: Sequence[float]) -> float:
+    """Of training until so many rollouts were generated; inf if a run never did."""
+    steps = [
+        next((e["step"] for e in run.evals if e["rollouts/generated"] >= rollouts), np.inf)
+        for run, rollouts in zip(runs, spent, strict=True)
+    ]
+    return float(np.mean(steps))
 
 
 def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], spent: Mapping) -> Numbers:

@@ -31,6 +31,7 @@ def main(workdir):
 
 def test_the_seeds_are_those_that_all_variants_have(main, workdir):
     assert main["seeds"] == [0, 1, 2]
+    assert main["hours"] == 18
     for seed in (0, 1):
         make_run(workdir / "n=32" / f"seed={seed}", 0.05, seed)
     found = tables.find(LEARNING["n"], workdir)
@@ -101,6 +102,7 @@ def test_rollouts_are_counted_to_each_target(allocation):
         assert ratios["ratio"] == pytest.approx(2.0)
         row = table["rows"]["mixed-grpo"]["rollouts_to"][target]
         assert row["reached"] == 3
+        assert row["steps"] == pytest.approx(row["value"] / 512)
         assert row["value"] == pytest.approx(-math.log(1 - float(target)) / 0.0204 * 512, abs=8 * 512)
 
 
