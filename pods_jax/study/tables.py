@@ -78,9 +78,8 @@ def learning_table(table: Table, workdir: Path, costs: Numbers) -> Numbers:
 
     Returns:
       "seeds"; "hours" of all runs; "rows" by variant (see `_row`); "speed_ups" by baseline and variant (see
-      `_speed_ups`); "at_equal_time":
-      mean accuracies with half-widths of all variants at the moments at which the first baseline's mean reaches each
-      threshold, None beyond a variant's run.
+      `_speed_ups`); "at_equal_time": mean accuracies with half-widths of all variants at the moments at which the first
+      baseline's mean reaches each threshold, None beyond a variant's run.
     """
     found = find(table, workdir)
     steps = step_curves(found)
@@ -188,8 +187,9 @@ def allocation_table(table: Table, workdir: Path) -> Numbers:
     """Rollouts generated until the targets are reached, and the ratios to each baseline's.
 
     Returns:
-      "seeds"; "hours" of all runs; "rows" by variant: rollouts to each target by seed (inf: not within the run) with mean
-      and interval, the mean of the steps that took, final accuracies, and totals; "ratios" by baseline and variant (see `_rollout_ratios`).
+      "seeds"; "hours" of all runs; "rows" by variant: rollouts to each target by seed (inf: not within the run) with
+      mean, interval and the mean of the steps that took, final accuracies, and totals; "ratios" by baseline and variant
+      (see `_rollout_ratios`).
     """
     found = find(table, workdir)
     curves = rollout_curves(found)
