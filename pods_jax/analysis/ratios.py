@@ -30,11 +30,11 @@ def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: floa
     """The geometric mean over seeds of baseline / method, with Student's interval of the mean logarithm.
 
     Args:
-      baseline, method: positive costs of the same seeds in the same order, inf for a target that was not reached. All
-        is NaN where there is one.
+      baseline, method: positive costs of the same seeds in the same order, inf for a target that was not reached. Pairs
+        with one are left out, so that a `num` below the number of seeds says: of the seeds where both get there.
     """
     both = np.array([baseline, method], float)
-    logs = np.diff(-np.log(both), axis=0)[0] if np.isfinite(both).all() else np.full(both.shape[1], np.inf)
+    logs = -np.diff(np.log(both[:, np.isfinite(both).all(0)]), axis=0)[0]
     found = mean_interval(logs.tolist(), level)
     return Interval(*(float(np.exp(x)) for x in (found.value, found.low, found.high)), found.num)
 

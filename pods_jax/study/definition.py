@@ -165,8 +165,9 @@ QUICK = Study(
     micro_batches=(16,),
     cost_rounds=2,
     overrides=(
-        "training.num_steps=6", "training.eval_every_steps=2", "warm_start.num_steps=50", "rollout.num_prompts=4",
-        "evaluation.num_prompts=64", "evaluation.batch_size=64", "optimizer.micro_batch_size_per_device=16",
+        "data.options={'base': 3, 'digits': 2, 'carry_prob': 0.5, 'num_train': 48, 'num_test': 32}",
+        "training.num_steps=6", "training.eval_every_steps=2", "warm_start.num_steps=100", "rollout.num_prompts=4",
+        "evaluation.num_prompts=32", "evaluation.batch_size=32", "optimizer.micro_batch_size_per_device=16",
     ),
 )  # fmt: skip
 """A minute or two: that everything runs, from configs to figures; its numbers mean nothing."""

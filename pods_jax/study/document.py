@@ -40,7 +40,8 @@ def learning_block(numbers: Numbers) -> str:
     """Rows by variant, speed-ups over each baseline, and accuracies at equal times."""
     thresholds = list(next(iter(numbers["rows"].values()))["steps_to"])
     parts = [_seeds(numbers), _rows_table(numbers, thresholds)]
-    parts += [_speed_up_table(b, rows, thresholds) for b, rows in numbers["speed_ups"].items() if rows]
+    seeds = len(numbers["seeds"])
+    parts += [_speed_up_table(b, rows, thresholds, seeds) for b, rows in numbers["speed_ups"].items() if rows]
     return "\n\n".join([*parts, _equal_time_table(numbers)])
 
 
@@ -63,7 +64,7 @@ def _pair(steps: float | None, seconds: float | None) -> str:
     return f"{steps:.0f}, {seconds:.1f}" if _finite(steps) and _finite(seconds) else "not reached"
 
 
-def _speed_up_table(baseline: str, by_variant: Mapping[str, Numbers], thresholds: Sequence[str]) -> str:
+def _speed_up_table(baseline: str, by_variant: Mapping[str, Numbers], thresholds: Sequence[str], seeds: int) -> str:
     head = [f"time of {_label(baseline)} over that of", "99 % of its best"]
     for t in thresholds:
         head += [f"to {_percent(t)}", "paired", "in steps"]
@@ -71,7 +72,11 @@ def _speed_up_table(baseline: str, by_variant: Mapping[str, Numbers], thresholds
     for name, found in by_variant.items():
         cells = [_label(name), _ratio(found["99 %"])]
         for t in thresholds:
-            cells += [_ratio(found[t]), _interval(found[t]["paired"]), _number(found[t]["steps"]["value"], ".2f")]
+            cells += [
+                _ratio(found[t]),
+                _interval(found[t]["paired"], seeds),
+                _number(found[t]["steps"]["value"], ".2f"),
+            ]
         rows.append(cells)
     return _table(head, rows)
 
@@ -120,10 +125,13 @@ def allocation_block(numbers: Numbers) -> str:
         for name, r in numbers["rows"].items()
     ]  # fmt: skip
     parts = [_seeds(numbers), _table(head, rows)]
-    return "\n\n".join([*parts, *(_rollout_ratio_table(b, rows, targets) for b, rows in numbers["ratios"].items())])
+    seeds = len(numbers["seeds"])
+    return "\n\n".join(
+        [*parts, *(_rollout_ratio_table(b, rows, targets, seeds) for b, rows in numbers["ratios"].items())]
+    )
 
 
-def _rollout_ratio_table(baseline: str, by_variant: Mapping[str, Numbers], targets: Sequence[str]) -> str:
+def _rollout_ratio_table(baseline: str, by_variant: Mapping[str, Numbers], targets: Sequence[str], seeds: int) -> str:
     head = [f"rollouts of {_label(baseline)} over those of", "99 % of its best"]
     for t in targets:
         head += [f"to {_percent(t)}", "paired"]
@@ -131,7 +139,7 @@ def _rollout_ratio_table(baseline: str, by_variant: Mapping[str, Numbers], targe
     for name, found in by_variant.items():
         cells = [_label(name), _ratio(found["99 %"])]
         for t in targets:
-            cells += [_ratio(found[t]), _interval(found[t]["paired"])]
+            cells += [_ratio(found[t]), _interval(found[t]["paired"], seeds)]
         rows.append(cells)
     return _table(head, rows)
 
@@ -182,15 +190,17 @@ def _ratio(found: Numbers) -> str:
     return f"{found['ratio']:.2f}x [{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
 
 
-def _interval(found: Numbers) -> str:
+def _interval(found: Numbers, seeds: int) -> str:
+    """Of paired seeds, with their number where not all of them count."""
     if not _finite(found["value"]):
         return "-"
-    return f"{found['value']:.2f}x [{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
+    interval = f"[{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
+    return f"{found['value']:.2f}x {interval}" + (f" ({found['num']} seeds)" if found["num"] < seeds else "")
 
 
 def _spent(found: Numbers) -> str:
     seeds = len(found["by_seed"])
     if found["reached"] < seeds:
-        return f"{found['reached']} of {seeds} seeds"
+        return f"{found['reached']} of {seeds} seeds get there"
     interval = f"[{_number(found['low'], ',.0f')}, {_number(found['high'], ',.0f')}]"
     return f"{found['value']:,.0f} {interval} ({found['steps']:.0f})"

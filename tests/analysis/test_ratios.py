@@ -22,8 +22,12 @@ def test_one_seed_has_no_interval_and_what_is_not_reached_no_mean():
     assert mean_interval([2.0]).value == 2.0
     assert np.isnan(mean_interval([2.0]).low)
     assert np.isnan(mean_interval([2.0, np.inf]).value)
-    assert np.isnan(paired_ratio([1.0, np.inf], [1.0, 1.0]).value)
-    assert np.isnan(paired_ratio([np.inf, 1.0], [np.inf, 1.0]).value)
+
+
+def test_pairs_in_which_one_side_does_not_get_there_are_left_out_and_counted():
+    found = paired_ratio([2.0, np.inf, 8.0, 1.0, np.inf], [1.0, 1.0, 2.0, np.inf, np.inf])
+    assert (found.value, found.num) == (pytest.approx(8**0.5), 2)
+    assert np.isnan(paired_ratio([np.inf], [1.0]).value)
 
 
 @given(COSTS, st.floats(0.2, 5))
