@@ -29,7 +29,7 @@ def main() -> None:
     study = QUICK if args.quick else FULL
     parts = PARTS if args.part == "all" else (args.part,)
     workdir = args.workdir or Path("runs/study-quick" if args.quick else "runs/study")
-    failed = {} if args.no_runs else _run(study, [p for p in parts if p != "costs"], workdir, args.workers)
+    failed = {} if args.no_runs else _run(study, args, [p for p in parts if p != "costs"], workdir)
     if "costs" in parts and not args.no_runs:
         _measure(study, workdir)
     results = _results(parts, workdir, args.out or workdir / "results", args.document)
@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="tiny and few runs; the numbers mean nothing")
     add("--workdir", type=Path, help="the folder of all workdirs (default: runs/study, with --quick runs/study-quick)")
     add("--workers", type=int, default=2, help="runs at a time, each on a core of its own (default: 2)")
+    add("--seeds", type=int, metavar="N", help="the first N seeds of each part alone (default: all)")
     add("--no-runs", action="store_true", help="tables and figures of what is there")
     add("--out", type=Path, help="where JSON files and figures go (default: WORKDIR/results)")
     add("--document", type=Path, metavar="FILE", help="a Markdown file whose tables are written anew")
@@ -52,19 +53,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(study, parts: list[str], workdir: Path, workers: int) -> dict[str, str]:
+def _run(study, args: argparse.Namespace, parts: list[str], workdir: Path) -> dict[str, str]:
     """Works off the runs of all parts; returns what went wrong by run."""
     from pods_jax.study.runs import runs_of
     from pods_jax.training import sweep
 
-    runs = [run for part in parts for run in runs_of(study, part, workdir)]
+    runs = [run for part in parts for run in runs_of(study, part, workdir, args.seeds)]
     todo = [run for run in runs if run.state() != "finished"]
     print(f"study    {len(runs)} run(s), {len(runs) - len(todo)} finished, {len(todo)} to do", flush=True)
     if not todo:
         return {}
     sweep.check(todo)
     failed, start = {}, time.perf_counter()
-    processes = sweep.Sweep(Path(__file__).with_name("train.py"), workers, cores_per_run=1)
+    processes = sweep.Sweep(Path(__file__).with_name("train.py"), args.workers, cores_per_run=1)
     for done, (run, problem) in enumerate(processes.run(todo), start=1):
         minutes = (time.perf_counter() - start) / 60
         print(f"[{done}/{len(todo)}, {minutes:.1f} min] {run.name}: {problem or 'done'}", flush=True)

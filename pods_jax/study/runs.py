@@ -8,10 +8,10 @@ from pods_jax.study.definition import VARIANTS, Study
 from pods_jax.training.sweep import SweepRun
 
 
-def runs_of(study: Study, part: str, workdir: Path) -> list[SweepRun]:
-    """All runs of a part, seed by seed, so that a part that is cut short has as many seeds of each variant."""
+def runs_of(study: Study, part: str, workdir: Path, num_seeds: int | None = None) -> list[SweepRun]:
+    """All runs of a part, or of its first seeds, seed by seed: cut short, it has as many seeds of each variant."""
     chosen = study.parts[part]
-    return [_run(study, name, seed, workdir) for seed in chosen.seeds for name in chosen.variants]
+    return [_run(study, name, seed, workdir) for seed in chosen.seeds[:num_seeds] for name in chosen.variants]
 
 
 def config_of(study: Study, name: str, *overrides: str) -> Config:
