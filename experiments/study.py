@@ -13,7 +13,6 @@ line that has every number.
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 
 from pods_jax.cli import finite, main_with_errors, print_json
@@ -59,18 +58,10 @@ def _run(study, args: argparse.Namespace, parts: list[str], workdir: Path) -> di
     from pods_jax.training import sweep
 
     runs = [run for part in parts for run in runs_of(study, part, workdir, args.seeds)]
-    todo = [run for run in runs if run.state() != "finished"]
-    print(f"study    {len(runs)} run(s), {len(runs) - len(todo)} finished, {len(todo)} to do", flush=True)
-    if not todo:
+    if not runs:
         return {}
-    sweep.check(todo)
-    failed, start = {}, time.perf_counter()
-    processes = sweep.Sweep(Path(__file__).with_name("train.py"), args.workers, cores_per_run=1)
-    for done, (run, problem) in enumerate(processes.run(todo), start=1):
-        minutes = (time.perf_counter() - start) / 60
-        print(f"[{done}/{len(todo)}, {minutes:.1f} min] {run.name}: {problem or 'done'}", flush=True)
-        failed |= {run.name: problem} if problem else {}
-    return failed
+    sweep.check([run for run in runs if run.state() != "finished"])
+    return sweep.work_off(sweep.Sweep(Path(__file__).with_name("train.py"), args.workers, cores_per_run=1), runs)
 
 
 def _measure(study, workdir: Path) -> None:

@@ -12,11 +12,7 @@ A failed run stops no other; the exit code is 1 if there was one. experiments/fi
 """
 
 import argparse
-import contextlib
-import signal
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from pods_jax.cli import main_with_errors, print_json
@@ -38,9 +34,8 @@ def main() -> None:
         for index, run in enumerate(runs):
             print(f"{index:4} {run.state():9} {run.name}")
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or its runs would outlive it
     workers = sweep.Sweep(Path(__file__).with_name("train.py"), args.workers, args.cores_per_run)
-    failed = _run(workers, [run for run in runs if run.state() != "finished"], len(runs))
+    failed = sweep.work_off(workers, runs)
     results = sweep.table(runs)
     _print_table(results)
     if args.json:
@@ -61,18 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--dry-run", action="store_true", help="list the runs and their states")
     add("--json", action="store_true", help="print a one-line JSON summary at the end")
     return parser
-
-
-def _run(workers, todo: Sequence, total: int) -> dict[str, str]:
-    """Works the runs off, a line for each; returns what went wrong by run."""
-    print(f"sweep    {total} run(s), {total - len(todo)} finished, {len(todo)} to do", flush=True)
-    failed, start = {}, time.perf_counter()
-    with contextlib.closing(workers.run(todo)) as results:  # closing it ends the runs that are under way
-        for done, (run, problem) in enumerate(results, start=1):
-            minutes = (time.perf_counter() - start) / 60
-            print(f"[{done}/{len(todo)}, {minutes:.1f} min] {run.name}: {problem or 'done'}", flush=True)
-            failed |= {run.name: problem} if problem else {}
-    return failed
 
 
 def _print_table(results: dict) -> None:

@@ -3,15 +3,18 @@
 What is finished is skipped, what was stopped goes on, and a run that fails stops no other.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -198,6 +201,23 @@ class Sweep:
             self._stopped = True
             for process in self._live:
                 process.terminate()
+
+
+def work_off(sweep: Sweep, runs: Sequence[SweepRun]) -> dict[str, str]:
+    """Works off what is not finished, a printed line for each; returns what went wrong by run.
+
+    SIGTERM ends the runs that are under way too, which would outlive this process.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    todo = [run for run in runs if run.state() != "finished"]
+    print(f"sweep    {len(runs)} run(s), {len(runs) - len(todo)} finished, {len(todo)} to do", flush=True)
+    failed, start = {}, time.perf_counter()
+    with contextlib.closing(sweep.run(todo)) as results:  # closing it ends the runs that are under way
+        for done, (run, problem) in enumerate(results, start=1):
+            minutes = (time.perf_counter() - start) / 60
+            print(f"[{done}/{len(todo)}, {minutes:.1f} min] {run.name}: {problem or 'done'}", flush=True)
+            failed |= {run.name: problem} if problem else {}
+    return failed
 
 
 # ---------------------------------------------------------------- results
