@@ -1,6 +1,7 @@
 """Ratios of costs that are paired by seed, and the model of a step's cost."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,25 +19,27 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """The mean with Student's interval. All is NaN where a value is infinite: it is known to be large, no more."""
+    """The mean with Student's interval."""
     x = np.asarray(values, float)
-    if not len(x) or not np.isfinite(x).all():
-        return Interval(np.nan, np.nan, np.nan, len(x))
+    if not len(x):
+        return Interval(np.nan, np.nan, np.nan, 0)
     half = stats.t.ppf((1 + level) / 2, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else np.nan
     return Interval(float(x.mean()), float(x.mean() - half), float(x.mean() + half), len(x))
 
 
-def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: float = 0.95) -> Interval:
-    """The geometric mean over seeds of baseline / method, with Student's interval of the mean logarithm.
+def geometric_mean(values: Sequence[float], level: float = 0.95) -> Interval:
+    """Of positive values, with Student's interval of the mean logarithm; infinite ones and NaN are left out.
 
-    Args:
-      baseline, method: positive costs of the same seeds in the same order, inf for a target that was not reached. Pairs
-        with one are left out, so that a `num` below the number of seeds says: of the seeds where both get there.
+    Where they are costs to a target, a `num` below the number of seeds says: of the seeds that get there.
     """
-    both = np.array([baseline, method], float)
-    logs = -np.diff(np.log(both[:, np.isfinite(both).all(0)]), axis=0)[0]
-    found = mean_interval(logs.tolist(), level)
+    found = mean_interval([math.log(v) for v in values if math.isfinite(v)], level)
     return Interval(*(float(np.exp(x)) for x in (found.value, found.low, found.high)), found.num)
+
+
+def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: float = 0.95) -> Interval:
+    """The geometric mean of baseline / method over seeds in the same order, of those where both are finite."""
+    pairs = [(b, m) for b, m in zip(baseline, method, strict=True) if math.isfinite(b) and math.isfinite(m)]
+    return geometric_mean([b / m for b, m in pairs], level)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -200,7 +200,8 @@ def _interval(found: Numbers, seeds: int) -> str:
 
 def _spent(found: Numbers) -> str:
     seeds = len(found["by_seed"])
-    if found["reached"] < seeds:
-        return f"{found['reached']} of {seeds} seeds get there"
+    if not found["num"]:
+        return f"0 of {seeds} seeds"
     interval = f"[{_number(found['low'], ',.0f')}, {_number(found['high'], ',.0f')}]"
-    return f"{found['value']:,.0f} {interval} ({found['steps']:.0f})"
+    some = f"; {found['num']} of {seeds} seeds" if found["num"] < seeds else ""
+    return f"{found['value']:,.0f} {interval} ({found['steps']:.0f}{some})"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pods_jax.analysis.curves import Curves, curves_of, first_reach, half_width, speed_up
-from pods_jax.analysis.ratios import CostModel, fit_costs, mean_interval, paired_ratio
+from pods_jax.analysis.ratios import CostModel, fit_costs, geometric_mean, mean_interval, paired_ratio
 from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.analysis.targets import rollouts_to_target
 from pods_jax.errors import UserError
@@ -188,8 +188,8 @@ def allocation_table(table: Table, workdir: Path) -> Numbers:
 
     Returns:
       "seeds"; "hours" of all runs; "rows" by variant: rollouts to each target by seed (inf: not within the run) with
-      mean, interval and the mean of the steps that took, final accuracies, and totals; "ratios" by baseline and variant
-      (see `_rollout_ratios`).
+      their geometric mean and the mean steps that they took, final accuracies, and totals; "ratios" by baseline and
+      variant (see `_rollout_ratios`).
     """
     found = find(table, workdir)
     curves = rollout_curves(found)
@@ -229,20 +229,17 @@ def _allocation_row(runs: Sequence[RunRecord], curves: Curves, spent: Mapping[fl
         "best": float(curves.mean.max()),
         "last": dataclasses.asdict(mean_interval(curves.y[:, -1].tolist())),
         "rollouts_to": {
-            str(t): dataclasses.asdict(mean_interval(values))
-            | {"by_seed": values, "reached": int(np.isfinite(values).sum()), "steps": _mean_steps(runs, values)}
+            str(t): dataclasses.asdict(geometric_mean(values)) | {"by_seed": values, "steps": _mean_steps(runs, values)}
             for t, values in spent.items()
         },
     }  # fmt: skip
 
 
 def _mean_steps(runs: Sequence[RunRecord], spent: Sequence[float]) -> float:
-    """Of training until so many rollouts were generated; inf if a run never did."""
-    steps = [
-        next((e["step"] for e in run.evals if e["rollouts/generated"] >= rollouts), np.inf)
-        for run, rollouts in zip(runs, spent, strict=True)
-    ]
-    return float(np.mean(steps))
+    """Of training until so many rollouts were generated, over the runs that did; NaN if none did."""
+    reached = [(run, rollouts) for run, rollouts in zip(runs, spent, strict=True) if np.isfinite(rollouts)]
+    steps = [next(e["step"] for e in r.evals if e["rollouts/generated"] >= rollouts) for r, rollouts in reached]
+    return float(np.mean(steps)) if steps else np.nan
 
 
 def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], spent: Mapping) -> Numbers:

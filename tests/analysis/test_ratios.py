@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pods_jax.analysis.ratios import CostModel, fit_costs, mean_interval, paired_ratio
+from pods_jax.analysis.ratios import CostModel, fit_costs, geometric_mean, mean_interval, paired_ratio
 
 COSTS = st.lists(st.floats(0.1, 100), min_size=2, max_size=8)
 
@@ -18,10 +18,12 @@ def test_the_mean_and_its_interval_are_students():
     assert (found.value, found.low, found.high, found.num) == (5.0, pytest.approx(low), pytest.approx(high), 4)
 
 
-def test_one_seed_has_no_interval_and_what_is_not_reached_no_mean():
+def test_one_seed_has_no_interval_and_what_is_not_reached_does_not_count():
     assert mean_interval([2.0]).value == 2.0
     assert np.isnan(mean_interval([2.0]).low)
-    assert np.isnan(mean_interval([2.0, np.inf]).value)
+    assert geometric_mean([2.0, np.inf, 8.0]).value == pytest.approx(4.0)
+    assert geometric_mean([2.0, np.inf, 8.0]).num == 2
+    assert np.isnan(geometric_mean([np.inf]).value)
 
 
 def test_pairs_in_which_one_side_does_not_get_there_are_left_out_and_counted():
