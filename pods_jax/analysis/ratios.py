@@ -28,17 +28,17 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def geometric_mean(values: Sequence[float], level: float = 0.95) -> Interval:
-    """Of positive values, with Student's interval of the mean logarithm; infinite ones and NaN are left out.
+    """Of the values that are positive and finite, with Student's interval of the mean logarithm.
 
-    Where they are costs to a target, a `num` below the number of seeds says: of the seeds that get there.
+    Of costs to a target: `num` of the seeds get there, and are not there from the start.
     """
-    found = mean_interval([math.log(v) for v in values if math.isfinite(v)], level)
+    found = mean_interval([math.log(v) for v in values if 0 < v < math.inf], level)
     return Interval(*(float(np.exp(x)) for x in (found.value, found.low, found.high)), found.num)
 
 
 def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: float = 0.95) -> Interval:
-    """The geometric mean of baseline / method over seeds in the same order, of those where both are finite."""
-    pairs = [(b, m) for b, m in zip(baseline, method, strict=True) if math.isfinite(b) and math.isfinite(m)]
+    """The geometric mean of baseline / method over seeds in the same order, where both are positive and finite."""
+    pairs = [(b, m) for b, m in zip(baseline, method, strict=True) if 0 < b < math.inf and 0 < m < math.inf]
     return geometric_mean([b / m for b, m in pairs], level)
 
 

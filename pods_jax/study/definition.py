@@ -165,7 +165,7 @@ QUICK = Study(
     micro_batches=(16,),
     cost_rounds=2,
     overrides=(
-        "data.options={'base': 3, 'digits': 2, 'carry_prob': 0.5, 'num_train': 48, 'num_test': 32}",
+        "data.options={'base': 3, 'digits': 2, 'carry_prob': 0.2, 'num_train': 48, 'num_test': 32}",
         "training.num_steps=6", "training.eval_every_steps=2", "warm_start.num_steps=100", "rollout.num_prompts=4",
         "evaluation.num_prompts=32", "evaluation.batch_size=32", "optimizer.micro_batch_size_per_device=16",
     ),

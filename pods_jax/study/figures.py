@@ -38,16 +38,16 @@ def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
     """Accuracy against rollouts generated, of one of `ALLOCATION`, as far as twice the first baseline's run."""
     table = ALLOCATION[name]
     curves = rollout_curves(find(table, workdir))
-    limit = 2 * curves[table.baselines[0]].x[-1]
-    lines = [Line(VARIANTS[v].look, c.until(limit), {}) for v, c in curves.items()]
+    lines = [Line(VARIANTS[v].look, c, {}) for v, c in curves.items()]
     panel = Panel("rollouts generated, all counted", ACCURACY, threshold=TARGETS[-1])
-    return _curves_alone(out / f"{name}.png", lines, panel)
+    return _curves_alone(out / f"{name}.png", lines, panel, x_max=2 * curves[table.baselines[0]].x[-1])
 
 
-def _curves_alone(path: Path, lines: list[Line], panel: Panel) -> Path:
+def _curves_alone(path: Path, lines: list[Line], panel: Panel, x_max: float | None = None) -> Path:
     with new_figure(height_in=2.6) as figure:
         axes = figure.subplots()
         draw_curves(axes, lines, panel)
+        axes.set_xlim(right=x_max)
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
         figure.savefig(path)
     return path

@@ -52,7 +52,8 @@ def find(table: Table, workdir: Path) -> Found:
 
 def _hours(folder: Path) -> float:
     summary = json.loads((folder / "summary.json").read_text())
-    return sum(summary[f"time/{part}_s"] for part in ("step", "eval", "compile")) / 3600
+    seconds = (summary.get(f"time/{part}_s", 0.0) for part in ("step", "eval", "compile"))  # some end before a step
+    return sum(seconds) / 3600
 
 
 def _finished_seeds(folder: Path) -> set[int]:

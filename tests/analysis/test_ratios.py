@@ -27,7 +27,7 @@ def test_one_seed_has_no_interval_and_what_is_not_reached_does_not_count():
 
 
 def test_pairs_in_which_one_side_does_not_get_there_are_left_out_and_counted():
-    found = paired_ratio([2.0, np.inf, 8.0, 1.0, np.inf], [1.0, 1.0, 2.0, np.inf, np.inf])
+    found = paired_ratio([2.0, np.inf, 8.0, 1.0, np.inf, 0.0], [1.0, 1.0, 2.0, np.inf, np.inf, 0.0])
     assert (found.value, found.num) == (pytest.approx(8**0.5), 2)
     assert np.isnan(paired_ratio([np.inf], [1.0]).value)
 
