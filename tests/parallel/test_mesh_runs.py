@@ -20,7 +20,7 @@ from pods_jax.models.decoder import ModelConfig, is_weight, model_weights
 from pods_jax.parallel import param_shardings, place, replicated
 from pods_jax.parallel.mesh import AXES
 from pods_jax.rewards import RewardPool
-from pods_jax.rollout import sampler
+from pods_jax.rollout import chunks
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.run import make_run
 from pods_jax.training.setup import load_task
@@ -156,23 +156,23 @@ def expected_part_sizes(run):
 @contextlib.contextmanager
 def recorded_programs():
     """The compiled texts of the sampler's programs that are called inside."""
-    original, lowered = sampler.decode, []
+    original, lowered = chunks.begin, []
 
     def recording(*args, **kwargs):
         lowered.append(original.lower(*args, **kwargs))
         return original(*args, **kwargs)
 
-    sampler.decode = recording
+    chunks.begin = recording
     yield lowered
-    sampler.decode = original
+    chunks.begin = original
 
 
 def cache_is_split(run, lowered):
-    """Whether the sampler's loop carries this device's part of the keys [B, g, T - 1, K, h], and never all of them."""
+    """Whether the sampler's loop carries this device's part of the values [R, K, T - 1, h], and never all of them."""
     shape, c = run.sampling_mesh.shape, run.model.config
-    B, K = 8 // (shape["data"] * shape["fsdp"]), c.num_key_value_heads // shape["tensor"]
+    R, K = 64 // (shape["data"] * shape["fsdp"]), c.num_key_value_heads // shape["tensor"]
     text = lowered[0].compile().as_text()
-    return f"f32[{B},8,3,{K},{c.head_dim}]" in text and f"f32[8,8,3,{c.num_key_value_heads},{c.head_dim}]" not in text
+    return f"f32[{R},{K},3,{c.head_dim}]" in text and f"f32[64,{c.num_key_value_heads},3,{c.head_dim}]" not in text
 
 
 def moves():
