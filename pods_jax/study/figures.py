@@ -11,7 +11,16 @@ from pods_jax.analysis.curves import PHASES
 from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, draw_curves
 from pods_jax.analysis.style import METHODS, Look, new_figure
 from pods_jax.study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
-from pods_jax.study.tables import Found, Numbers, cost_model, find, in_seconds, rollout_curves, step_curves
+from pods_jax.study.tables import (
+    Found,
+    Numbers,
+    cost_model,
+    find,
+    in_seconds,
+    rollout_curves,
+    seconds_by_size,
+    step_curves,
+)
 
 TIME = "training time: steps x common step cost (s)"
 ACCURACY = "test accuracy at T = 1 (%)"
@@ -55,9 +64,8 @@ def _curves_alone(path: Path, lines: list[Line], panel: Panel, x_max: float | No
 
 def draw_costs(costs: Numbers, out: Path) -> Path:
     """Measured seconds per step over n and over m with the fit, and what PODS saves on machines with other c / b."""
-    model, variants = cost_model(costs), costs["variants"]
-    points = {(v["n"], v["m"]): v["seconds"]["step"] for v in variants.values()}
-    main = (variants["pods"]["n"], variants["pods"]["m"])
+    model, points = cost_model(costs), seconds_by_size(costs)
+    main = (costs["variants"]["pods"]["n"], costs["variants"]["pods"]["m"])
     path = out / "costs.png"
     with new_figure(height_in=2.4) as figure:
         over_n, over_m, gain = figure.subplots(1, 3)

@@ -166,13 +166,17 @@ def cost_table(costs: Numbers) -> Numbers:
 
 
 def cost_model(costs: Numbers) -> CostModel:
-    """Fitted to the variants that differ in n and m; of those with the same sizes, to PODS, or the first."""
-    variants = costs["variants"]
-    names = sorted(variants, key=lambda name: name != "pods")
+    """The fit of a + b n + c m to all sizes."""
+    return fit_costs(seconds_by_size(costs))
+
+
+def seconds_by_size(costs: Numbers) -> dict[tuple[int, int], float]:
+    """Seconds per step by (n, m): of variants with equal sizes PODS', or the first's."""
     steps: dict[tuple[int, int], float] = {}
-    for v in (variants[name] for name in names):
-        steps.setdefault((v["n"], v["m"]), v["seconds"]["step"])
-    return fit_costs(steps)
+    for name in sorted(costs["variants"], key=lambda name: name != "pods"):
+        variant = costs["variants"][name]
+        steps.setdefault((variant["n"], variant["m"]), variant["seconds"]["step"])
+    return steps
 
 
 def _share_for(model: CostModel, n: int, m: int, gain: float) -> float:
