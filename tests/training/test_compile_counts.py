@@ -55,7 +55,7 @@ def test_twenty_steps_compile_each_function_once_a_bucket(tiny, compilations):
         run = make_run(config, shortened(load_task(config)), pool, lambda step, loss: None)
         for step in range(1, STEPS + 1):
             train_step(run, step)
-    samplers, updates, choices = (compilations.of(name) for name in ("decode", "update", "choose"))
+    samplers, updates, choices = (compilations.of(name) for name in ("begin", "update", "choose"))
     assert {*samplers.values(), *updates.values(), *choices.values()} == {1}
     assert len(samplers) == 2  # by prompts
     assert 2 <= len(updates) <= 2 * 4  # by prompts and completions

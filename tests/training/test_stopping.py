@@ -66,6 +66,15 @@ def test_a_run_may_be_stopped_before_its_first_step(tiny, tmp_path):
     assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0, 1]
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own handler of SIGINT, which a background process of a shell does not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_is_not_caught():
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGINT)
