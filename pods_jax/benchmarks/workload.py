@@ -1,11 +1,13 @@
 """What all contenders are given: a model in a folder, prompts, and rewards."""
 
+import dataclasses
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from pods_jax.models import shapes
 from pods_jax.models.decoder import ModelConfig
 
 SHAPES = {
@@ -21,19 +23,8 @@ SHAPES = {
         tie_word_embeddings=True,
         max_position_embeddings=8192,
     ),
-    "qwen2.5-1.5b": ModelConfig(
-        vocab_size=151_936,
-        hidden_size=1536,
-        intermediate_size=8960,
-        num_hidden_layers=28,
-        num_attention_heads=12,
-        num_key_value_heads=2,
-        head_dim=128,
-        rms_norm_eps=1e-6,
-        rope_theta=1_000_000.0,
-        tie_word_embeddings=True,
-        attention_bias=True,
-        max_position_embeddings=32_768,
+    "qwen2.5-1.5b": dataclasses.replace(
+        shapes.SHAPES["Qwen/Qwen2.5-Math-1.5B"], rope_theta=1_000_000.0, max_position_embeddings=32_768
     ),
     "tiny": ModelConfig(
         vocab_size=256,

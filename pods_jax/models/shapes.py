@@ -1,6 +1,6 @@
 """The shapes of published models, to plan for them without their files. A new one is one entry.
 
-From each model's config.json on the Hugging Face hub; the tests compare with the published parameter counts.
+The facts of each model's config.json on the Hugging Face hub; the tests compare with the models' rounded sizes.
 """
 
 import dataclasses
