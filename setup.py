@@ -16,6 +16,7 @@ EXTRAS = {
     "parity": ["torch==2.13.0", "peft>=0.17", "trl>=1.0"],
     "test": [
         "pytest>=8.2",
+        "pytest-xdist>=3.6",
         "hypothesis>=6.100",
         "beartype>=0.19",
         "ruff>=0.9",

@@ -2,6 +2,7 @@
 
 import os
 
+import jax
 import pytest
 from hypothesis import settings
 
@@ -12,6 +13,13 @@ from pods_jax.config import default_config
 
 settings.register_profile("pods_jax", deadline=None, derandomize=True)
 settings.load_profile("pods_jax")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """Every compiled program holds memory maps, of which Linux allows a process 65,530."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture

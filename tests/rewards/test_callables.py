@@ -9,6 +9,7 @@ from pods_jax.rewards.callables import call
 
 
 def test_columns_arrive_and_none_is_nan():
+    my_rewards.SEEN.clear()
     values = call("my_rewards:brevity", ["ab", ""], prompts=["p", "q"], gold=["1", "2"])
     assert values[0] == 0.5
     assert math.isnan(values[1])
