@@ -4,10 +4,10 @@
     python experiments/study.py --quick                  # a minute or two: that everything works, no results
     python experiments/study.py --part main --no-runs --document docs/results.md   # tables anew, into a document
 
-Parts: `main` (methods), `ablations` (n, m, statistics), `allocation` (who gets rollouts), `small_batch` (the same with
-a quarter of the prompts in a step), `costs` (seconds per step, of which all times are made: the machine must be quiet).
-What is compared is data, in `pods_jax/study/definition.py`; docs/results.md tells what came out. --json ends with one
-line that has every number.
+Parts: `main` (methods), `ablations` (n, m, statistics), `larger` (a policy of ten times the parameters), `allocation`
+(who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `costs` (seconds per step, of
+which all times are made: the machine must be quiet). What is compared is data, in `pods_jax/study/definition.py`;
+docs/results.md tells what came out. --json ends with one line that has every number.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 from pods_jax.cli import finite, main_with_errors, print_json
 from pods_jax.errors import UserError
 
-PARTS = ("main", "ablations", "allocation", "small_batch", "costs")
+PARTS = ("main", "ablations", "larger", "allocation", "small_batch", "costs")
 
 
 def main() -> None:
@@ -30,8 +30,9 @@ def main() -> None:
     workdir = args.workdir or Path("runs/study-quick" if args.quick else "runs/study")
     failed = {} if args.no_runs else _run(study, args, [p for p in parts if p != "costs"], workdir)
     if "costs" in parts and not args.no_runs:
-        _measure(study, workdir)
-    results = _results(parts, workdir, args.out or workdir / "results", args.document)
+        for name, variants in study.costs.items():
+            _measure(study, variants, workdir / f"{name}.json")
+    results = _results(study, parts, workdir, args.out or workdir / "results", args.document)
     if args.json:
         print_json({"failed": failed, "results": results})
     sys.exit(1 if failed else 0)
@@ -64,21 +65,20 @@ def _run(study, args: argparse.Namespace, parts: list[str], workdir: Path) -> di
     return sweep.work_off(sweep.Sweep(Path(__file__).with_name("train.py"), args.workers, cores_per_run=1), runs)
 
 
-def _measure(study, workdir: Path) -> None:
-    """Writes costs.json, unless it is there."""
-    file = workdir / "costs.json"
+def _measure(study, variants: tuple[str, ...], file: Path) -> None:
+    """Writes the file of the variants' step costs, unless it is there."""
     if file.is_file():
         print(f"costs    {file} is there; delete it to measure anew")
         return
     from pods_jax.study.costs import measure
 
-    print(f"costs    {len(study.costs)} variants, {len(study.micro_batches)} micro-batch(es) each", flush=True)
-    costs = measure(study, lambda step: print(f"costs    round {step}", flush=True))
-    workdir.mkdir(parents=True, exist_ok=True)
+    print(f"costs    {len(variants)} variants, {len(study.micro_batches)} micro-batch(es) each", flush=True)
+    costs = measure(study, variants, lambda step: print(f"costs    round {step}", flush=True))
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(costs, indent=1) + "\n")
 
 
-def _results(parts, workdir: Path, out: Path, document: Path | None) -> dict:
+def _results(study, parts, workdir: Path, out: Path, document: Path | None) -> dict:
     """Writes a JSON file for each table, and the figures; fills the document's tables, if there is one."""
     from pods_jax.study import document as documents
     from pods_jax.study import figures, tables
@@ -86,16 +86,20 @@ def _results(parts, workdir: Path, out: Path, document: Path | None) -> dict:
 
     out.mkdir(parents=True, exist_ok=True)
     results, drawn = {}, []
-    for name in (n for n in ALLOCATION if n in parts):
+    names = [table for part in parts if part != "costs" for table in study.parts[part].tables]
+    learning = [n for n in names if n in LEARNING]
+    wanted = list(study.costs) if "costs" in parts else dict.fromkeys(LEARNING[n].costs for n in learning)
+    costs = {name: _read_costs(workdir / f"{name}.json") for name in wanted}
+    for name in learning:
+        results[name] = tables.learning_table(LEARNING[name], workdir, costs[LEARNING[name].costs])
+        drawn.append(figures.draw_learning(name, workdir, costs[LEARNING[name].costs], out))
+        drawn += [figures.draw_steps(name, workdir, out)] if name in ("main", "larger") else []
+    for name in (n for n in names if n in ALLOCATION):
         results[name] = tables.allocation_table(ALLOCATION[name], workdir)
         drawn.append(figures.draw_allocation(name, workdir, out))
-    names = [n for n in LEARNING if ("main" if n == "main" else "ablations") in parts]
-    if names or "costs" in parts:
-        costs = _read_costs(workdir)
-        results |= {n: tables.learning_table(LEARNING[n], workdir, costs) for n in names}
-        results["costs"] = tables.cost_table(costs)
-        drawn += [figures.draw_learning(n, workdir, costs, out) for n in names] + [figures.draw_costs(costs, out)]
-        drawn += [figures.draw_steps(workdir, out)] if "main" in names else []
+    for name, measured in costs.items():
+        results[name] = tables.cost_table(measured)
+        drawn.append(figures.draw_costs(name, measured, out))
     for name, numbers in results.items():
         (out / f"{name}.json").write_text(json.dumps(finite(numbers), indent=1) + "\n")
     blocks = documents.blocks_of(results)
@@ -106,8 +110,7 @@ def _results(parts, workdir: Path, out: Path, document: Path | None) -> dict:
     return results
 
 
-def _read_costs(workdir: Path) -> dict:
-    file = workdir / "costs.json"
+def _read_costs(file: Path) -> dict:
     if not file.is_file():
         raise UserError(f"{file} is not there: run --part costs first, on a quiet machine")
     return json.loads(file.read_text())

@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ WARM_UP = 2
 """Steps before the measured ones, which compile."""
 
 
-def measure(study: Study, on_round: Callable[[int], None]) -> dict[str, Any]:
-    """The costs of the study's variants, with the machine they were measured on.
+def measure(study: Study, variants: Sequence[str], on_round: Callable[[int], None]) -> dict[str, Any]:
+    """The costs of some of the study's variants, timed in turn, with the machine they were measured on.
 
     Returns:
       "machine", "cores", "load" (the system's mean load before and after), "rounds", and "variants": by name n, m, the
@@ -32,10 +32,10 @@ def measure(study: Study, on_round: Callable[[int], None]) -> dict[str, Any]:
       every micro-batch.
     """
     before = os.getloadavg()[0]
-    micro_batches = {name: _micro_batches(study, name) for name in study.costs}
+    micro_batches = {name: _micro_batches(study, name) for name in variants}
     configs = {
         (name, micro): config_of(study, name, f"optimizer.micro_batch_size_per_device={micro}")
-        for name in study.costs
+        for name in variants
         for micro in micro_batches[name]
     }
     times = time_steps(configs, study.cost_rounds, on_round)

@@ -1,7 +1,8 @@
 """What the study compares, as data: runs, seeds, step costs, tables, and what counts as reached.
 
 The learning rates are those of the configs: for `configs/demo.py` 1e-3 was the best of {5e-4, 1e-3, 2e-3} on seed 100,
-which is not reported, for GRPO, GRPO-GA and PODS, and at least not worse for random and max-reward.
+which is not reported, for GRPO, GRPO-GA and PODS, and at least not worse for random and max-reward. That of the larger
+policy is 2.5e-4, the best of {1.25e-4, 2.5e-4, 5e-4} for PODS on the same seed.
 """
 
 import dataclasses
@@ -35,6 +36,15 @@ _DEMO = (*_LEAN, "training.num_steps=160", "training.eval_every_steps=4")
 
 def _demo(method: str, *overrides: str, look: Look | None = None) -> Variant:
     return Variant(f"configs/demo.py:{method}", look or METHODS[method], (*_DEMO, *overrides))
+
+
+def _larger(method: str, *overrides: str, look: Look | None = None) -> Variant:
+    """The demo with a policy of ten times the parameters (2.1 million), and a warm start that suits it."""
+    return _demo(
+        method, "model.hidden_size=256", "model.num_hidden_layers=3", "model.intermediate_size=640",
+        "warm_start.num_steps=400", "warm_start.learning_rate=1e-3", "optimizer.learning_rate=2.5e-4",
+        "training.num_steps=120", *overrides, look=look,
+    )  # fmt: skip
 
 
 def _size(key: str, size: int, shade: int, *overrides: str) -> Variant:
@@ -75,6 +85,11 @@ VARIANTS: Mapping[str, Variant] = {
     "statistics=group": _demo(
         "pods", "objective.statistics=group", look=Look("statistics over the group", SHADES[1], "^")
     ),
+    # the same task, a larger policy
+    "larger-grpo": _larger("grpo"),
+    "larger-grpo_ga": _larger("grpo_ga"),
+    "larger-pods": _larger("pods"),
+    "larger-n=32": _larger("pods", "rollout.num_generations=32", look=Look("n = 32", SHADES[0], "v")),  # timed alone
     # configs/mixed.py
     "mixed-grpo": _mixed("grpo"),
     "mixed-dapo": _mixed("dapo", "training.num_steps=60"),  # which generate more than 120 of any other
@@ -89,17 +104,29 @@ VARIANTS: Mapping[str, Variant] = {
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Variants that are compared, over the seeds that all of them have; baselines: which of them others are held to."""
+    """Variants that are compared, over the seeds that all of them have.
+
+    Attributes:
+      baselines: which of them others are held to.
+      costs: where times are compared, which of `Study.costs` has their step costs.
+    """
 
     variants: tuple[str, ...]
     baselines: tuple[str, ...]
+    costs: str = "costs"
 
+
+PODS = ("pods", "larger-pods")
+"""The variants of PODS at the main sizes, of which each measurement of step costs has one."""
 
 LEARNING: Mapping[str, Table] = {
     "main": Table(("grpo_ga", "grpo", "pods", "random", "max_reward", "percentile"), ("grpo_ga", "grpo")),
     "n": Table(("grpo", "n=32", "pods", "n=128", "n=256"), ("grpo",)),
     "m": Table(("m=2", "m=4", "m=8", "pods", "m=32", "grpo_ga"), ("grpo_ga",)),
     "statistics": Table(("pods", "statistics=group"), ("pods",)),
+    "larger": Table(
+        ("larger-grpo_ga", "larger-grpo", "larger-pods"), ("larger-grpo_ga", "larger-grpo"), costs="costs_larger"
+    ),
 }
 
 ALLOCATION: Mapping[str, Table] = {
@@ -113,10 +140,11 @@ ALLOCATION: Mapping[str, Table] = {
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Runs that are made together: every variant with every seed, seed by seed."""
+    """Runs that are made together: every variant with every seed, seed by seed; tables: what is made of them."""
 
     variants: tuple[str, ...]
     seeds: Sequence[int]
+    tables: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,43 +153,53 @@ class Study:
 
     Attributes:
       parts: runs by part. Their warm starts have the run's seed too.
-      costs: variants whose step is timed; micro_batches: rollouts at a time in the update, at most all, of which
-      the fastest counts; cost_rounds: how often each is timed, in turn.
+      costs: variants whose steps are timed in turn, by the name of what is written; micro_batches: rollouts at a
+      time in the update, at most all, of which the fastest counts; cost_rounds: how often each is timed.
       overrides: of every config.
     """
 
     parts: Mapping[str, Part]
-    costs: tuple[str, ...]
+    costs: Mapping[str, tuple[str, ...]]
     micro_batches: tuple[int, ...]
     cost_rounds: int
     overrides: tuple[str, ...] = ()
 
 
+_ABLATION_TABLES = ("n", "m", "statistics")
 _ABLATIONS = ("n=32", "n=128", "n=256", "m=2", "m=4", "m=8", "m=32", "statistics=group")
 
 FULL = Study(
     parts={
-        "main": Part(LEARNING["main"].variants, range(10)),
-        "ablations": Part(_ABLATIONS, range(5)),
-        "allocation": Part(ALLOCATION["allocation"].variants, range(5)),
-        "small_batch": Part(ALLOCATION["small_batch"].variants, range(5)),
+        "main": Part(LEARNING["main"].variants, range(10), ("main",)),
+        "ablations": Part(_ABLATIONS, range(5), _ABLATION_TABLES),
+        "larger": Part(LEARNING["larger"].variants, range(10), ("larger",)),
+        "allocation": Part(ALLOCATION["allocation"].variants, range(5), ("allocation",)),
+        "small_batch": Part(ALLOCATION["small_batch"].variants, range(5), ("small_batch",)),
     },
-    costs=(*LEARNING["main"].variants, *_ABLATIONS),
+    costs={
+        "costs": (*LEARNING["main"].variants, *_ABLATIONS),
+        "costs_larger": (*LEARNING["larger"].variants, "larger-n=32"),
+    },
     micro_batches=(64, 256),
     cost_rounds=15,
 )
 
 QUICK = Study(
     parts={
-        "main": Part(("grpo_ga", "grpo", "pods"), range(2)),
-        "ablations": Part(("n=32", "m=4"), range(1)),
-        "allocation": Part(("mixed-grpo", "mixed-dapo", "mixed-pilot_commit"), range(1)),
-        "small_batch": Part(("small-grpo", "small-dapo"), range(1)),
+        "main": Part(("grpo_ga", "grpo", "pods"), range(2), ("main",)),
+        "ablations": Part(("n=32", "m=4"), range(1), _ABLATION_TABLES),
+        "larger": Part(("larger-grpo_ga", "larger-grpo", "larger-pods"), range(1), ("larger",)),
+        "allocation": Part(("mixed-grpo", "mixed-dapo", "mixed-pilot_commit"), range(1), ("allocation",)),
+        "small_batch": Part(("small-grpo", "small-dapo"), range(1), ("small_batch",)),
     },
-    costs=("grpo_ga", "grpo", "pods", "n=32", "m=4"),
+    costs={
+        "costs": ("grpo_ga", "grpo", "pods", "n=32", "m=4"),
+        "costs_larger": ("larger-grpo_ga", "larger-grpo", "larger-pods"),
+    },
     micro_batches=(16,),
     cost_rounds=2,
     overrides=(
+        "model.hidden_size=64", "model.num_hidden_layers=2", "model.intermediate_size=128",
         "data.options={'base': 3, 'digits': 2, 'carry_prob': 0.2, 'num_train': 48, 'num_test': 32}",
         "training.num_steps=6", "training.eval_every_steps=2", "warm_start.num_steps=100", "rollout.num_prompts=4",
         "evaluation.num_prompts=32", "evaluation.batch_size=32", "optimizer.micro_batch_size_per_device=16",

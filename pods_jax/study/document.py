@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pods_jax.errors import UserError
-from pods_jax.study.definition import ALLOCATION, VARIANTS
+from pods_jax.study.definition import ALLOCATION, LEARNING, VARIANTS
 from pods_jax.study.tables import Numbers
 
 _BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -26,14 +26,9 @@ def fill(document: Path, blocks: Mapping[str, str]) -> None:
 
 
 def blocks_of(results: Mapping[str, Numbers]) -> dict[str, str]:
-    """The blocks of the results that there are: "costs", and the names of `LEARNING` and `ALLOCATION`."""
-    blocks: dict[str, str] = {}
-    for name, numbers in results.items():
-        if name == "costs":
-            blocks |= {"costs": cost_block(numbers)}
-        else:
-            blocks |= {name: allocation_block(numbers) if name in ALLOCATION else learning_block(numbers)}
-    return blocks
+    """The blocks of the results that there are: the names of `LEARNING`, `ALLOCATION` and the step costs."""
+    block_of = dict.fromkeys(LEARNING, learning_block) | dict.fromkeys(ALLOCATION, allocation_block)
+    return {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
 
 
 def learning_block(numbers: Numbers) -> str:

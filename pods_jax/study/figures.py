@@ -17,6 +17,7 @@ from pods_jax.study.tables import (
     cost_model,
     find,
     in_seconds,
+    main_pods,
     rollout_curves,
     seconds_by_size,
     step_curves,
@@ -36,11 +37,11 @@ def draw_learning(name: str, workdir: Path, costs: Numbers, out: Path) -> Path:
     return path
 
 
-def draw_steps(workdir: Path, out: Path) -> Path:
-    """The main comparison against steps, where a step's cost has no part."""
-    found = find(LEARNING["main"], workdir)
-    lines = [Line(_look("main", v), c, {}) for v, c in step_curves(found).items()]
-    return _curves_alone(out / "main_steps.png", lines, Panel("training step", ACCURACY, threshold=THRESHOLDS[1]))
+def draw_steps(name: str, workdir: Path, out: Path) -> Path:
+    """Accuracy against steps, where a step's cost has no part, of one of `LEARNING`."""
+    found = find(LEARNING[name], workdir)
+    lines = [Line(_look(name, v), c, {}) for v, c in step_curves(found).items()]
+    return _curves_alone(out / f"{name}_steps.png", lines, Panel("training step", ACCURACY, threshold=THRESHOLDS[1]))
 
 
 def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
@@ -62,11 +63,11 @@ def _curves_alone(path: Path, lines: list[Line], panel: Panel, x_max: float | No
     return path
 
 
-def draw_costs(costs: Numbers, out: Path) -> Path:
+def draw_costs(name: str, costs: Numbers, out: Path) -> Path:
     """Measured seconds per step over n and over m with the fit, and what PODS saves on machines with other c / b."""
     model, points = cost_model(costs), seconds_by_size(costs)
-    main = (costs["variants"]["pods"]["n"], costs["variants"]["pods"]["m"])
-    path = out / "costs.png"
+    main = (main_pods(costs)["n"], main_pods(costs)["m"])
+    path = out / f"{name}.png"
     with new_figure(height_in=2.4) as figure:
         over_n, over_m, gain = figure.subplots(1, 3)
         _draw_fit(over_n, {n: s for (n, m), s in points.items() if m == main[1]}, lambda n: model.step(n, main[1]))

@@ -13,7 +13,7 @@ from pods_jax.analysis.ratios import CostModel, fit_costs, geometric_mean, mean_
 from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.analysis.targets import rollouts_to_target
 from pods_jax.errors import UserError
-from pods_jax.study.definition import TARGETS, THRESHOLDS, WINDOW, Table
+from pods_jax.study.definition import PODS, TARGETS, THRESHOLDS, WINDOW, Table
 
 Numbers = dict[str, Any]
 
@@ -156,7 +156,7 @@ def _at(curves: Curves, seconds: float) -> Numbers | None:
 def cost_table(costs: Numbers) -> Numbers:
     """The measured costs, with the fit of a + b n + c m and what it says of PODS at the main sizes."""
     model = cost_model(costs)
-    main = costs["variants"]["pods"]
+    main = main_pods(costs)
     return costs | {
         "model": dataclasses.asdict(model),
         "update_share": model.c / model.b,
@@ -170,10 +170,15 @@ def cost_model(costs: Numbers) -> CostModel:
     return fit_costs(seconds_by_size(costs))
 
 
+def main_pods(costs: Numbers) -> Numbers:
+    """The costs of PODS at its main sizes."""
+    return next(variant for name, variant in costs["variants"].items() if name in PODS)
+
+
 def seconds_by_size(costs: Numbers) -> dict[tuple[int, int], float]:
     """Seconds per step by (n, m): of variants with equal sizes PODS', or the first's."""
     steps: dict[tuple[int, int], float] = {}
-    for name in sorted(costs["variants"], key=lambda name: name != "pods"):
+    for name in sorted(costs["variants"], key=lambda name: name not in PODS):
         variant = costs["variants"][name]
         steps.setdefault((variant["n"], variant["m"]), variant["seconds"]["step"])
     return steps

@@ -33,5 +33,7 @@ def test_methods_differ_in_n_m_and_rule_alone():
 def test_tables_and_parts_name_variants():
     tables = [v for t in (*LEARNING.values(), *ALLOCATION.values()) for v in (*t.variants, *t.baselines)]
     made = [v for study in (FULL, QUICK) for part in study.parts.values() for v in part.variants]
-    assert {*tables, *made, *FULL.costs, *QUICK.costs} <= VARIANTS.keys()
-    assert {v for t in LEARNING.values() for v in t.variants} <= set(FULL.costs)
+    timed = [v for study in (FULL, QUICK) for variants in study.costs.values() for v in variants]
+    assert {*tables, *made, *timed} <= VARIANTS.keys()
+    assert all(set(t.variants) <= set(FULL.costs[t.costs]) for t in LEARNING.values())
+    assert {t for part in FULL.parts.values() for t in part.tables} == {*LEARNING, *ALLOCATION}
