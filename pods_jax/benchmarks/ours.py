@@ -43,7 +43,7 @@ def sampler(options: dict[str, Any]) -> Repetition:
 
 
 def update(options: dict[str, Any]) -> Repetition:
-    """One optimizer step on rows of prompt and completion, `rows_a_prompt` of them for each prompt."""
+    """One optimizer step on rows of prompt and completion, at most `rows_a_prompt` of them for each prompt."""
     model, params = load_pretrained(options["folder"])
     model = model.clone(remat=options["remat"])
     optimizer, mesh = make_optimizer(OptimizerConfig(), num_steps=1000), make_mesh(1, 1, 1)
@@ -53,8 +53,8 @@ def update(options: dict[str, Any]) -> Repetition:
         model, optimizer, ObjectiveConfig(), temperature=1.0, micro_batch_size=options["micro_batch_size"],
         chunk_size=None, max_completion_length=T, mesh=mesh,
     )  # fmt: skip
-    shape = options["rows"] // options["rows_a_prompt"], options["rows_a_prompt"]
-    batch = random_batch(shape, options["prompt_tokens"], T, model.config.vocab_size)
+    block = min(options["rows_a_prompt"], options["micro_batch_size"] or options["rows"])
+    batch = random_batch((options["rows"] // block, block), options["prompt_tokens"], T, model.config.vocab_size)
     del params
 
     def repetition() -> int:

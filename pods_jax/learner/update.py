@@ -14,7 +14,7 @@ from pods_jax.config import LoraConfig, ObjectiveConfig
 from pods_jax.models.decoder import Decoder, Params, init_tree
 from pods_jax.models.lora import adapt, trained_weights
 from pods_jax.objective.losses import completion_mask, token_losses, token_weights
-from pods_jax.parallel import batch_sharding, num_shards, place, replicated, weight_shardings
+from pods_jax.parallel import batch_sharding, place, replicated, weight_shardings
 from pods_jax.rollout.scoring import Scores, group_logprobs
 
 FULL = LoraConfig(rank=0)  # all weights are trained
@@ -99,36 +99,6 @@ def _state_shardings(
     return TrainState(shardings, opt_shardings, replicated(mesh))
 
 
-class Micro(NamedTuple):
-    """How P groups of m are cut into micro-batches: of `groups` groups (or equal parts of groups) of `part` rollouts.
-
-    Every micro-batch takes the same share from each of the devices that hold consecutive groups.
-    """
-
-    groups: int
-    part: int
-
-    @classmethod
-    def plan(cls, num_groups: int, m: int, size: int | None, devices: int) -> "Micro":
-        """size: rollouts a micro-batch; size / devices is a multiple or a divisor of m. None: one micro-batch."""
-        if size is None:
-            return cls(num_groups, m)
-        part = min(m, size // devices)
-        return cls(size // part, part)
-
-    def split(self, x: Array) -> Array:
-        """[P, m, ...] -> [micro-batches, groups, part, ...]"""
-        return x.reshape(self.groups, -1, self.part, *x.shape[2:]).swapaxes(0, 1)
-
-    def split_prompts(self, x: Array, m: int) -> Array:
-        """[P, ...] -> [micro-batches, groups, ...]; a part of a group carries a copy of its prompt."""
-        return jnp.repeat(x, m // self.part, 0).reshape(self.groups, -1, *x.shape[1:]).swapaxes(0, 1)
-
-    def merge(self, x: Array, m: int) -> Array:
-        """The inverse of `split`."""
-        return x.swapaxes(0, 1).reshape(-1, m, *x.shape[3:])
-
-
 def trimmed_widths(T: int) -> tuple[int, ...]:
     """What a micro-batch's completions are cut to: quarters of T, as multiples of 16 tokens, and T itself."""
     return tuple(sorted({min(T, -(-T * quarters // 64) * 16) for quarters in (1, 2, 3, 4)}))
@@ -157,15 +127,14 @@ def make_update(
     Where the state holds adapters, the function takes the frozen weights beneath them as its third argument.
 
     The loss is a sum over tokens of weight x token loss, and the weights (which hold every denominator) are computed
-    over the whole batch first; so any split into micro-batches gives the same gradient. Where a group is cut into
-    several, its rollouts are ordered by length first, and a micro-batch computes only as many positions as its longest
-    completion needs (one of `trimmed_widths`).
+    over the whole batch first; so any split into micro-batches gives the same gradient. A micro-batch computes only as
+    many positions as its longest completion needs (one of `trimmed_widths`).
 
     Where the loss or a gradient is not finite the state stays as it is, to the bit, and `skipped_updates` is 1.
 
     Args:
       temperature: that the completions were sampled at.
-      micro_batch_size: rollouts, over all devices, whose activations exist at a time; None: all.
+      micro_batch_size: rollouts, over all devices, whose activations exist at a time: a multiple of m; None: all.
       chunk_size: tokens projected onto the vocabulary at a time; None: a micro-batch's.
       max_completion_length: the constant of `dr_grpo`.
       lora: which adapters the state holds; rank 0: it holds the model's parameters.
@@ -173,7 +142,6 @@ def make_update(
     options = {name: getattr(objective, name) for name in _OPTIONS} | {"beta": objective.loss_beta}
     model = model.clone(activations=batch_sharding(mesh))
     shardings = _state_shardings(model, optimizer, mesh, lora)
-    devices = num_shards(mesh)
 
     def micro_loss(params, base, batch: Batch, mask, weights):
         scores = group_logprobs(
@@ -192,20 +160,16 @@ def make_update(
         m, T = batch.completions.shape[1:]
         mask = completion_mask(batch.lengths, T)
         weights = token_weights(mask.reshape(-1, T), objective.loss_type, max_completion_length).reshape(mask.shape)
-        micro = Micro.plan(*batch.lengths.shape, micro_batch_size, devices)
-        order = jnp.argsort(batch.lengths, axis=1)
-        prompts = {k: micro.split_prompts(getattr(batch, k), m) for k in ("prompts", "prompt_lengths")}
-        rest = batch._replace(prompts=None, prompt_lengths=None), mask, weights
-        rest = jax.tree.map(lambda x: micro.split(_reorder(x, order)), rest)
-        parts = (rest[0]._replace(**prompts), *rest[1:])
+        count = mask.shape[0] * m // micro_batch_size if micro_batch_size else 1
+        micro = jax.tree.map(functools.partial(_cut, count=count), (batch, mask, weights))
         step = functools.partial(_micro_step, micro_loss, state.params, base, shardings.params)
-        (loss, grads, sums), (gap, logprobs) = _accumulate(step, parts)
+        (loss, grads, sums), (gap, logprobs) = _accumulate(step, micro)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         metrics = {k: v / jnp.maximum(mask.sum(), 1) for k, v in sums.items()}
         metrics |= {"loss": loss, "grad_norm": norm, "sampler_mismatch/max": gap.max(), "skipped_updates": 1 - finite}
         state = jax.lax.cond(finite, functools.partial(_updated, optimizer), lambda state, _: state, state, grads)
-        return state, metrics, _reorder(micro.merge(logprobs, m), jnp.argsort(order, axis=1))
+        return state, metrics, _joined(logprobs)
 
     return jax.jit(update, donate_argnums=0, out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)))
 
@@ -230,9 +194,14 @@ def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, op
     return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), (sums, gap.max())
 
 
-def _reorder(x: Array, order: Int[Array, "P m"]) -> Array:
-    """The rollouts [P, m, ...] of each group in another order."""
-    return jnp.take_along_axis(x, jnp.expand_dims(order, tuple(range(2, x.ndim))), axis=1)
+def _cut(x: Array, count: int) -> Array:
+    """[P, ...] -> [count, P / count, ...]; where devices hold consecutive groups, each has its share of every cut."""
+    return x.reshape(-1, count, *x.shape[1:]).swapaxes(0, 1)
+
+
+def _joined(x: Array) -> Array:
+    """The inverse of `_cut`."""
+    return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
 
 def _accumulate(step: Callable, micro: tuple[Batch, Array, Array]):

@@ -91,12 +91,12 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
     """The kept rollouts in equal blocks, each beside its prompt, as host arrays; padding has length 0.
 
     A block is a group's m kept rollouts, or as many of them as one micro-batch of a device holds; a larger group is cut
-    into several, a smaller one leaves a block's end empty. The number of blocks is what num_prompts groups of m need,
-    or more in few sizes; completions are trimmed to a bucket.
+    into several, the shortest rollouts first, so that few blocks are as wide as the longest; a smaller one leaves a
+    block's end empty. The number of blocks is what num_prompts groups of m need, or more in few sizes; completions are
+    trimmed to a bucket.
     """
     size = block_size(config)
-    starts = [(k, i) for k in kept for i in range(0, len(k.rows), size)]
-    blocks = [Kept(k.group, k.rows[i : i + size], k.advantages[i : i + size]) for k, i in starts]
+    blocks = [block for k in kept for block in _blocks(k, size)]
     count = num_blocks(config, len(blocks), devices)
     longest = max((int(b.group.lengths[b.rows].max()) for b in blocks), default=1)
     T = trimmed_length(longest, config.rollout.max_completion_length)
@@ -118,6 +118,16 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
     if config.objective.old_logprobs == "behaviour":
         return batch._replace(old_logprobs=batch.behaviour_logprobs)
     return batch
+
+
+def _blocks(kept: Kept, size: int) -> list[Kept]:
+    """A group's kept rollouts, `size` at a time."""
+    group, rows, advantages = kept
+    if len(rows) <= size:
+        return [kept] * (len(rows) > 0)
+    order = np.argsort(group.lengths[rows], kind="stable")
+    parts = np.split(order, range(size, len(order), size))
+    return [Kept(group, rows[part], advantages[part]) for part in parts]
 
 
 def block_size(config: Config) -> int:

@@ -9,7 +9,6 @@ import pytest
 
 from pods_jax.config import ObjectiveConfig, OptimizerConfig
 from pods_jax.learner import Batch, init_state, make_optimizer, make_update
-from pods_jax.learner.update import Micro
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
 from pods_jax.objective import LEVELS, LOSSES, SURROGATES, policy_loss
 from pods_jax.parallel import make_mesh
@@ -80,10 +79,19 @@ def start():
     return init_state(MODEL, params(), GRADIENTS, make_mesh(1, 1, 1))
 
 
+def in_blocks(batch, size):
+    """Each group as several of `size` rollouts, with a copy of its prompt each."""
+    prompts = {k: jnp.repeat(getattr(batch, k), M // size, 0) for k in ("prompts", "prompt_lengths")}
+    rollouts = batch._replace(prompts=None, prompt_lengths=None)
+    return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[2:]), rollouts)._replace(**prompts)
+
+
 @functools.cache
 def first_step(*case):
-    """State, metrics and log-probabilities of one update."""
-    return compiled_update(*case)(start(), batch(case[2]))
+    """State, metrics and log-probabilities [P, M, T] of one update."""
+    blocks = in_blocks(batch(case[2]), min(M, case[1] or M))
+    state, metrics, logprobs = compiled_update(*case)(start(), blocks)
+    return state, metrics, logprobs.reshape(P, M, T)
 
 
 # ---------------------------------------------------------------- the same, on plain rows of prompt and completion
@@ -158,7 +166,7 @@ COMBINATIONS = [
 @pytest.mark.parametrize(("loss_type", "surrogate", "level"), COMBINATIONS)
 def test_micro_batches_change_no_loss_and_no_gradient(loss_type, surrogate, level):
     """Halves of groups, off-policy, with a KL and the importance correction."""
-    state, metrics, _ = compiled_update(loss_type, 2, True, None, surrogate, level)(start(), batch(True))
+    state, metrics, _ = first_step(loss_type, 2, True, None, surrogate, level)
     loss, gradient = expected_step(loss_type, True, surrogate, level)
     np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
     assert_same_gradient(state, gradient)
@@ -227,32 +235,13 @@ def describe(tree):
 def test_the_state_keeps_its_types_and_shapes(dtype):
     """With the real optimizer, and gradients accumulated over micro-batches."""
     optimizer, mesh = make_optimizer(OptimizerConfig(), num_steps=10), make_mesh(1, 1, 1)
-    sizes = {"micro_batch_size": 2, "chunk_size": None, "max_completion_length": LIMIT}
+    sizes = {"micro_batch_size": 4, "chunk_size": None, "max_completion_length": LIMIT}
     update = make_update(MODEL, optimizer, ObjectiveConfig(), temperature=TEMPERATURE, mesh=mesh, **sizes)
     state = init_state(MODEL, jax.tree.map(lambda x: x.astype(dtype), params()), optimizer, mesh)
     after, metrics, logprobs = jax.eval_shape(update, state, batch(False))
     assert describe(after) == describe(state)
     assert {x.shape for x in jax.tree.leaves(metrics)} == {()}
     assert describe(logprobs) == ((P, M, T), "float32")
-
-
-# ---------------------------------------------------------------- micro-batches
-
-
-@pytest.mark.parametrize("devices", [1, 2, 4])
-@pytest.mark.parametrize("per_device", [1, 2, 4, 8, None])
-def test_micro_batches_hold_every_rollout_once_beside_its_prompt(per_device, devices):
-    """Eight groups, a rollout known by its number: group x m + index. Devices hold consecutive groups."""
-    num_groups, size = 8, 8 * M if per_device is None else per_device * devices
-    ids = jnp.arange(num_groups * M).reshape(num_groups, M)
-    micro = Micro.plan(num_groups, M, per_device and size, devices)
-    rollouts, prompts = micro.split(ids), micro.split_prompts(jnp.arange(num_groups), M)
-    assert rollouts[0].size == size
-    assert sorted(rollouts.ravel().tolist()) == list(range(num_groups * M))
-    np.testing.assert_array_equal(rollouts // M, np.broadcast_to(prompts[..., None], rollouts.shape))
-    np.testing.assert_array_equal(micro.merge(rollouts, M), ids)
-    owners = np.asarray(rollouts).reshape(len(rollouts), devices, -1) // (num_groups * M // devices)
-    assert (owners == np.arange(devices)[:, None]).all()  # a device's share of a micro-batch is its own
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -158,6 +158,15 @@ def test_every_kept_rollout_is_once_in_a_block_beside_its_prompt(sizes, micro, d
     assert count * size % (devices * (micro or size)) == 0
 
 
+def test_a_group_is_cut_in_the_order_of_lengths(tiny):
+    lengths = np.array([4, 1, 3, 2, 4, 1])
+    kept = [Kept(group(0, np.zeros(6), lengths), np.array([5, 0, 2, 3]), np.float32([0.5, 0, 0.2, 0.3]))]
+    batch = make_batch(configured(tiny, "random", **{"optimizer.micro_batch_size_per_device": 2}), kept, 1)
+    assert batch.lengths[:2].tolist() == [[1, 2], [3, 4]]
+    assert batch.completions[:2, :, 0].tolist() == [[5, 3], [2, 0]]
+    np.testing.assert_array_equal(batch.advantages[:2], np.float32([[0.5, 0.3], [0.2, 0]]))
+
+
 def test_few_numbers_of_blocks_occur(tiny):
     config = from_mapping(tiny)[0]
     counts = [num_blocks(config, needed, 1) for needed in range(40)]
