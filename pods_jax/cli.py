@@ -11,6 +11,7 @@ from typing import Any
 from pods_jax.caching import keep_programs, programs_folder
 from pods_jax.config import Config
 from pods_jax.errors import UserError
+from pods_jax.memory import trim_after_compiling
 
 
 def experiment_parser(doc: str) -> argparse.ArgumentParser:
@@ -96,6 +97,7 @@ def main_with_errors(main: Callable[[], None]) -> None:
     """Runs a command line; bad input is one line on stderr and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would advise to install torch
     keep_programs()
+    trim_after_compiling()
     try:
         main()
     except UserError as e:
