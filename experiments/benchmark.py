@@ -3,6 +3,9 @@
     python experiments/benchmark.py sampler        generation beside transformers
     python experiments/benchmark.py update         an optimizer step beside torch, with peak memory
     python experiments/benchmark.py step           a whole GRPO or PODS step beside TRL
+    python experiments/benchmark.py selection      max-variance selection beside the PODS authors' loop
+    python experiments/benchmark.py verify COMPLETIONS.jsonl
+                                                   task "math" beside Math-Verify, and by the number of workers
     python experiments/benchmark.py phases --config configs/demo.py
                                                    a step's phases: rates, and growth with n, m and T
     python experiments/benchmark.py gpu            bfloat16 on an accelerator, beside its limits, within 8 minutes
@@ -13,10 +16,11 @@ installed is left out. --json FILE also writes all numbers, with a description o
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-from pods_jax.benchmarks import accelerator, beside_peers, hardware, phases
+from pods_jax.benchmarks import accelerator, beside_peers, hardware, phases, selection, verification
 from pods_jax.benchmarks.report import print_table
 from pods_jax.benchmarks.workload import SHAPES
 from pods_jax.cli import main_with_errors, overrides
@@ -26,8 +30,18 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
+    args, rest = parser().parse_known_args()
+    args.overrides = overrides(rest)
+    tables = args.measure(args)
+    for title, rows in tables.items():
+        print_table(title, rows)
+    if args.json:
+        args.json.write_text(json.dumps({"machine": hardware.describe(), "options": options(args), **tables}, indent=1))
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = top.add_subparsers(dest="command", required=True)
     for name, measure, counts in (
         ("sampler", sampler, [1, 8, 32, 128]),
         ("update", update, [8, 16, 32]),
@@ -43,6 +57,13 @@ def main() -> None:
     commands.choices["step"].add_argument("--kept", type=int, default=16, help="m; TRL trains on all n")
     for name in ("update", "step"):
         commands.choices[name].add_argument("--remat", default="full")
+    command = commands.add_parser("selection")
+    for name, default in (("--groups", 4096), ("--generations", 256), ("--kept", 64)):
+        command.add_argument(name, type=int, default=default)
+    command.set_defaults(measure=select)
+    command = commands.add_parser("verify")
+    command.add_argument("completions", type=Path, help='a line {"completion", "gold"} for each output')
+    command.set_defaults(measure=verify)
     command = commands.add_parser("phases")
     command.add_argument("--config", required=True, metavar="FILE[:ARG]")
     command.add_argument("--growth", action="store_true", help="also fit how each phase grows: takes 9 times as long")
@@ -53,18 +74,13 @@ def main() -> None:
     for command in commands.choices.values():
         command.add_argument("--repeats", type=int, default=5)
         command.add_argument("--json", type=Path, metavar="FILE")
-    args, rest = parser.parse_known_args()
-    args.overrides = overrides(rest)
-    tables = args.measure(args)
-    for title, rows in tables.items():
-        print_table(title, rows)
-    if args.json:
-        args.json.write_text(json.dumps({"machine": hardware.describe(), "options": options(args), **tables}, indent=1))
+    return top
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
     """The arguments that go into a table."""
-    return {k: v for k, v in vars(args).items() if k not in ("measure", "json")}
+    hidden = ("measure", "json", "completions")
+    return {k: v for k, v in vars(args).items() if k not in hidden}
 
 
 def beside(args: argparse.Namespace, cases: list[beside_peers.Case]) -> Tables:
@@ -84,6 +100,22 @@ def update(args: argparse.Namespace) -> Tables:
 
 def step(args: argparse.Namespace) -> Tables:
     return beside(args, beside_peers.step_cases(options(args), args.counts, args.kept))
+
+
+def select(args: argparse.Namespace) -> Tables:
+    title = f"{args.kept} of {args.generations} in {args.groups:,} groups"
+    return {title: selection.table_rows(args.groups, args.generations, args.kept, args.repeats)}
+
+
+def verify(args: argparse.Namespace) -> Tables:
+    pairs = verification.read_pairs(args.completions)
+    tables = {}
+    if missing := beside_peers.missing_package("math-verify/verify"):
+        print(f"Math-Verify: not installed: {missing}")
+    else:
+        tables["in one process"] = verification.beside_math_verify(pairs, args.repeats)
+    workers = sorted({1, 2, os.cpu_count() or 1})
+    return tables | {"calls left to workers": verification.by_workers(pairs, workers, min_calls=20_000)}
 
 
 def phase_tables(args: argparse.Namespace) -> Tables:

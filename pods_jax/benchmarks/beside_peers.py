@@ -66,7 +66,8 @@ def run_cases(shape: str, cases: Sequence[Case], repeats: int) -> tuple[dict[str
 
 def missing_package(contender: str) -> str | None:
     """The first package that a contender needs and that is not there."""
-    needed = {"ours": (), "trl": ("torch", "trl")}.get(contender.partition("/")[0], ("torch",))
+    needs = {"ours": (), "trl": ("torch", "trl"), "math-verify": ("math_verify",)}
+    needed = needs.get(contender.partition("/")[0], ("torch",))
     return next((package for package in needed if importlib.util.find_spec(package) is None), None)
 
 

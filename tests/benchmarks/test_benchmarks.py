@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pods_jax.benchmarks import accelerator, beside_peers, ours, phases
+from pods_jax.benchmarks import accelerator, beside_peers, ours, phases, selection, verification
 from pods_jax.benchmarks.contenders import Contender, Result, summarise
 from pods_jax.benchmarks.report import print_table
 from pods_jax.benchmarks.workload import SHAPES, digits, end_ids, reward, write_model
@@ -109,3 +109,37 @@ def test_an_accelerators_table(capsys):
     print_table("gpu", rows)
     assert "update, m = 2" in capsys.readouterr().out
     assert len(accelerator.run(SHAPES["tiny"], counts=[2], rows=[2], S=4, T=8, budget_s=0.0, probe_bytes=2**22)) == 1
+
+
+def test_selection_is_timed_beside_a_loop_that_finds_the_same_variance():
+    ours, loop = selection.table_rows(groups=64, generations=16, kept=4, repeats=3)
+    assert loop["speed_up"] == loop["seconds"] / ours["seconds"] > 0
+    assert loop["processor_ratio"] == loop["processor_s"] / ours["processor_s"]
+
+
+def test_choices_of_another_variance_are_noticed():
+    rewards = np.float32([[0, 0, 1, 1]])
+    selection.assert_equal_variances(rewards, selection.authors_loop(rewards[0], 2)[None], np.array([[1, 3]]))
+    with pytest.raises(AssertionError):
+        selection.assert_equal_variances(rewards, np.array([[0, 1]]), np.array([[1, 3]]))
+
+
+PAIRS = [("The answer is \\boxed{1/2}", "0.5"), ("\\boxed{x + x}", "2x"), ("\\boxed{3}", "4")]
+
+
+def test_verification_is_timed_on_what_is_left_to_workers(tmp_path):
+    path = tmp_path / "completions.jsonl"
+    path.write_text("".join(json.dumps({"completion": c, "gold": g}) + "\n" for c, g in PAIRS))
+    pairs = verification.read_pairs(path)
+    assert pairs == PAIRS
+    [row] = verification.by_workers(pairs, counts=[1], min_calls=10)
+    assert row["share"] == 1 / 3
+    assert row["calls_per_s"] > 0
+    with pytest.raises(UserError, match="no lines with 'completion' and 'gold'"):
+        verification.read_pairs(tmp_path / "absent.jsonl")
+
+
+def test_verification_beside_math_verify():
+    pytest.importorskip("math_verify")
+    _, peer = verification.beside_math_verify(PAIRS, repeats=1)
+    assert peer["agreement"] == 1
