@@ -171,7 +171,18 @@ def make_update(
         state = jax.lax.cond(finite, functools.partial(_updated, optimizer), lambda state, _: state, state, grads)
         return state, metrics, _joined(logprobs)
 
-    return jax.jit(update, donate_argnums=0, out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)))
+    return jax.jit(
+        update,
+        donate_argnums=0,
+        out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)),
+        compiler_options=_compiler_options(mesh),
+    )
+
+
+def _compiler_options(mesh: jax.sharding.Mesh) -> dict[str, bool]:
+    """On a CPU, the order that holds least: XLA's usual one, for concurrency, allocates a gradient before it is due."""
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    return {"xla_cpu_enable_concurrency_optimized_scheduler": False} if on_cpu else {}
 
 
 def _updated(optimizer: optax.GradientTransformation, state: TrainState, grads: Params) -> TrainState:
