@@ -179,10 +179,10 @@ def make_update(
     )
 
 
-def _compiler_options(mesh: jax.sharding.Mesh) -> dict[str, bool]:
+def _compiler_options(mesh: jax.sharding.Mesh) -> dict[str, str]:
     """On a CPU, the order that holds least: XLA's usual one, for concurrency, allocates a gradient before it is due."""
     on_cpu = mesh.devices.flat[0].platform == "cpu"
-    return {"xla_cpu_enable_concurrency_optimized_scheduler": False} if on_cpu else {}
+    return {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"} if on_cpu else {}
 
 
 def _updated(optimizer: optax.GradientTransformation, state: TrainState, grads: Params) -> TrainState:

@@ -179,3 +179,14 @@ def test_adamw_needs_no_second_gradient_and_no_second_state():
     gradient = sum(math.prod(x.shape) * 4 for x in jax.tree.leaves(params))
     held = update.lower(state, batch()).compile().memory_analysis().temp_size_in_bytes
     assert gradient < held < 1.8 * gradient
+
+
+def test_gradients_of_layers_are_held_only_once_they_are_due():
+    """The head's comes first, in chunks, with a second table and logits beside it; the layers' need more than these."""
+    sizes = {"vocab_size": 2**16, "hidden_size": 64, "intermediate_size": 4096, "num_hidden_layers": 16}
+    model = Decoder(dataclasses.replace(CONFIG, **sizes), remat="full")
+    state = jax.eval_shape(lambda: start(model))
+    short = jax.tree.map(lambda x: x[..., :8] if x.ndim == 3 else x, batch())
+    held = compiled(model, chunk_size=16).lower(state, short).compile().memory_analysis().temp_size_in_bytes
+    gradient, table = (sum(x.size * 4 for x in jax.tree.leaves(tree)) for tree in (state.params, state.params["embed"]))
+    assert gradient < held < gradient + table
