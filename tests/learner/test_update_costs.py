@@ -66,7 +66,7 @@ def products(jaxpr):
 
 
 def update_products(model, **options):
-    program = jax.make_jaxpr(compiled(model, **options))(jax.eval_shape(lambda: start(model)), batch())
+    program = compiled(model, **options).trace(jax.eval_shape(lambda: start(model)), batch()).jaxpr
     return list(products(program.jaxpr))
 
 

@@ -189,12 +189,13 @@ def on_devices(shape, micro_batch_size):
     sizes = {"num_generations": 4, "max_new_tokens": 5, "eos_ids": (0,), "sharding": batch_sharding(mesh)}
     completions = generate(MODEL, state.params, prompts, key=jax.random.key(0), **sizes)
 
+    halves = jax.tree.map(lambda x: x.reshape(16, 2, *x.shape[2:]), completions)  # of groups: a device's micro-batch
     batch = Batch(
-        *map(jnp.asarray, pad_prompts(prompts)),
-        completions=completions.tokens,
-        lengths=completions.lengths,
-        advantages=jnp.float32(rng.normal(size=(8, 4))),
-        behaviour_logprobs=completions.logprobs,
+        *(jnp.repeat(x, 2, 0) for x in pad_prompts(prompts)),
+        completions=halves.tokens,
+        lengths=halves.lengths,
+        advantages=jnp.float32(rng.normal(size=(16, 2))),
+        behaviour_logprobs=halves.logprobs,
     )
     sizes = {"micro_batch_size": micro_batch_size, "chunk_size": None, "max_completion_length": 5}
     update = make_update(MODEL, optimizer, ObjectiveConfig(), temperature=1.0, mesh=mesh, **sizes)

@@ -69,7 +69,7 @@ def test_update(rank, remat):
     update = make_update(model, optimizer, ObjectiveConfig(), mesh=mesh, lora=lora, **options)
     batch = Batch(ints(P, S), ints(P), ints(P, M, T), ints(P, M), floats(P, M), floats(P, M, T))
     state = state_shapes(model, optimizer, mesh, lora)
-    program = jax.make_jaxpr(update)(state, batch, PARAMS if rank else None)
+    program = update.trace(state, batch, PARAMS if rank else None).jaxpr
     expected = flops.update_flops(CONFIG, P, M, S, T, lora, remat)
     assert product_flops(program.jaxpr) == pytest.approx(expected, rel=0.05)
 
