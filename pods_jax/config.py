@@ -191,7 +191,7 @@ class OptimizerConfig:
     """AdamW, its schedule over training.num_steps, and how a batch is split to fit memory.
 
     decay_fraction: the share of the steps, at the end, in which "warmup_stable_decay" falls to 0.
-    logprob_chunk_size: tokens that are projected onto the vocabulary at a time; None: 64 MiB of logits.
+    logprob_chunk_size: tokens that are projected onto the vocabulary at a time; None: 64 MiB of logits a device.
     """
 
     learning_rate: float = 1e-6

@@ -1,15 +1,20 @@
 """Log-probabilities of given completions, without ever holding logits of all tokens at once."""
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from pods_jax.models.decoder import Decoder, Params, head_logits
 
 LOGITS_BUDGET = 2**24
-"""Logits that exist at a time, unless a chunk size is given: 64 MiB in float32."""
+"""Logits that exist at a time on each device, unless a chunk size is given: 64 MiB in float32."""
+
+VOCABULARY = ("tensor", "fsdp", "data")
+"""The mesh axes that split logits; in this order, what `tensor` splits already stays where it is."""
 
 
 class Scores(NamedTuple):
@@ -25,23 +30,34 @@ def project(
     targets: Int[Array, "B N"],
     temperature: float,
     chunk_size: int | None,
+    mesh: Mesh | None = None,
 ) -> Scores:
-    """Log-softmax of the head's logits at the targets: gather minus logsumexp, `chunk_size` tokens at a time.
+    """Log-softmax of the head's logits at the targets, minus logsumexp, `chunk_size` tokens at a time.
 
     Each chunk's logits are recomputed in the backward pass, so that memory is chunk_size V, not B N V. A chunk has
     equally many tokens of every row (at least one), so that devices which hold different rows work on it together.
+
+    On a mesh the vocabulary is split over all its devices, if they divide it (Megatron-LM, arXiv 1909.08053, section
+    3): they exchange a chunk's hidden states, where else each chunk would gather the head and reduce its gradient.
     """
+    placed = functools.partial(_placed, mesh if mesh is not None and len(params["embed"]) % mesh.size == 0 else None)
+    name, axis = ("lm_head", 1) if "lm_head" in params else ("embed", 0)
+    head = params[name]
+    for axes in (VOCABULARY[:2], VOCABULARY):  # two steps, the second of which moves nothing
+        head = placed(head, *(None,) * axis, axes)
 
     @jax.checkpoint
     def score(h, target):
-        logits = head_logits(params, h.reshape(-1, h.shape[-1])) / temperature
+        logits = placed(head_logits({name: head}, placed(h.reshape(-1, h.shape[-1]))) / temperature, None, VOCABULARY)
         normaliser = jax.nn.logsumexp(logits, -1)
         entropy = normaliser - (jax.nn.softmax(logits) * logits).sum(-1)
-        logprobs = jnp.take_along_axis(logits, target.reshape(-1, 1), -1)[:, 0] - normaliser
+        chosen = jax.lax.broadcasted_iota(target.dtype, logits.shape, 1) == target.reshape(-1, 1)
+        logprobs = jnp.where(chosen, logits, 0.0).sum(-1) - normaliser  # a gather would want all logits on a device
         return Scores(logprobs.reshape(target.shape), jax.lax.stop_gradient(entropy).reshape(target.shape))
 
     B, N = targets.shape
-    width = max(1, (chunk_size or LOGITS_BUDGET // len(params["embed"])) // B)
+    budget = LOGITS_BUDGET * (1 if mesh is None else mesh.size)
+    width = max(1, (chunk_size or budget // len(params["embed"])) // B)
     if width >= N:
         return score(hidden, targets)
 
@@ -52,6 +68,11 @@ def project(
 
     scores = jax.lax.map(lambda xs: score(*xs), (cut(hidden), cut(targets)))
     return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(B, -1)[:, :N], scores)
+
+
+def _placed(mesh: Mesh | None, x: Array, *axes: str | tuple[str, ...] | None) -> Array:
+    """x with its axes split over those of the mesh; what is not named is whole on each device."""
+    return x if mesh is None else jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
 
 
 def group_logprobs(
@@ -67,7 +88,8 @@ def group_logprobs(
     """Scores [P, n, T] of completions that share their group's prompt, each prompt computed once."""
     hidden = model.apply({"params": params}, prompts, prompt_lengths, completions, method="group_hidden")
     P, _, _, D = hidden.shape
-    scores = project(hidden.reshape(P, -1, D), params, completions.reshape(P, -1), temperature, chunk_size)
+    mesh = model.activations and model.activations.mesh
+    scores = project(hidden.reshape(P, -1, D), params, completions.reshape(P, -1), temperature, chunk_size, mesh)
     return jax.tree.map(lambda x: x.reshape(completions.shape), scores)
 
 

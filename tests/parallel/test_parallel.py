@@ -1,5 +1,6 @@
 """Meshes and partition rules; run as a script, the child of the multi-device test (eight simulated CPU devices)."""
 
+import dataclasses
 import json
 import math
 import os
@@ -16,15 +17,16 @@ from jax.sharding import PartitionSpec as Spec
 
 from pods_jax.config import ObjectiveConfig, OptimizerConfig
 from pods_jax.errors import UserError
-from pods_jax.learner import Batch, init_state, make_optimizer, make_update
+from pods_jax.learner import Batch, init_state, make_optimizer, make_update, state_shapes
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
 from pods_jax.parallel import batch_sharding, make_mesh, param_shardings
 from pods_jax.parallel.mesh import AXES, mesh_shape
+from pods_jax.planning.collectives import traffic
 from pods_jax.rollout import generate
 from pods_jax.rollout.buckets import pad_prompts
 
 CONFIG = ModelConfig(
-    vocab_size=7,  # no mesh axis divides it
+    vocab_size=16,
     hidden_size=8,
     intermediate_size=8,
     num_hidden_layers=2,
@@ -35,7 +37,8 @@ CONFIG = ModelConfig(
     qk_norm=True,
 )
 MODEL = Decoder(CONFIG)
-MESHES = [(8, 1, 1), (2, 2, 2), (1, 8, 1)]
+OPTIMIZER = make_optimizer(OptimizerConfig(learning_rate=0.1, adam_epsilon=0.1), num_steps=4)
+MESHES = [(2, 2, 2), (1, 8, 1)]
 
 
 # ---------------------------------------------------------------- shapes and rules
@@ -97,6 +100,13 @@ def test_every_parameter_has_a_sharding():
     assert jax.tree.map(lambda s: s.spec, shardings) == expected
 
 
+def test_a_vocabulary_that_is_not_divided_stays_whole():
+    mesh = jax.sharding.AbstractMesh((1, 2, 2), AXES)
+    shardings = param_shardings(dataclasses.replace(CONFIG, vocab_size=7), mesh)
+    assert shardings["embed"].spec == Spec(None, "fsdp")
+    assert shardings["lm_head"].spec == Spec("fsdp", None)
+
+
 # ---------------------------------------------------------------- eight devices equal one
 
 
@@ -128,13 +138,12 @@ def test_an_update_does_not_depend_on_the_mesh(on_mesh):
 
 
 def test_each_device_holds_its_part_of_a_weight(report):
-    """On (2, 2, 2), [8, 16] is cut along both axes; a vocabulary of 7 is not divided by 2, so it stays whole."""
+    """On (2, 2, 2), a matrix is cut along both axes."""
     parts = report["(2, 2, 2)"]["parts"]
     assert parts["layers"]["q"] == [2, 4, 8]
     assert parts["layers"]["o"] == [2, 8, 4]
-    assert parts["embed"] == [7, 4]
+    assert parts["embed"] == [8, 4]
     assert parts["final_norm"] == [8]
-    assert report["(8, 1, 1)"]["parts"]["layers"]["q"] == [2, 8, 16]
 
 
 def test_optimizer_moments_are_sharded_like_their_parameters(on_mesh):
@@ -142,8 +151,13 @@ def test_optimizer_moments_are_sharded_like_their_parameters(on_mesh):
 
 
 def test_data_parallel_micro_batches_exchange_nothing_but_gradients(report):
-    """Any other collective means that devices wait for, or repeat, each other's rollouts."""
-    assert report["(8, 1, 1)"]["collectives"] == ["all-reduce"]
+    """Any other means that devices wait for, or repeat, each other's rollouts. (A vocabulary of 7 is not split.)"""
+    assert report["data parallel"] == ["all-reduce"]
+
+
+def test_the_head_is_not_sent_again_for_every_chunk_of_tokens(report):
+    """Bytes that a device sends for all tokens at once, and for a fifth of them at a time."""
+    assert report["sent in chunks"] < 1.1 * report["sent at once"]
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
@@ -172,18 +186,40 @@ def test_devices_exchange_weights_and_never_activations(report):
 # ---------------------------------------------------------------- the child
 
 
+def mesh_of(shape):
+    devices = jax.devices()[: int(np.prod(shape))]
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+
+
+def update_on(mesh, model, micro_batch_size, chunk_size=None):
+    sizes = {"micro_batch_size": micro_batch_size, "chunk_size": chunk_size, "max_completion_length": 5}
+    return make_update(model, OPTIMIZER, ObjectiveConfig(), temperature=1.0, mesh=mesh, **sizes)
+
+
+def program_text(shape, vocab_size, micro_batch_size=None, chunk_size=None):
+    """An update of 8 groups of 4 rollouts, compiled from shapes."""
+    mesh, model = mesh_of(shape), Decoder(dataclasses.replace(CONFIG, vocab_size=vocab_size))
+    shapes = {"prompts": (8, 3), "prompt_lengths": (8,), "completions": (8, 4, 5), "lengths": (8, 4)}
+    shapes |= {"advantages": (8, 4), "behaviour_logprobs": (8, 4, 5)}
+    of_floats = ("advantages", "behaviour_logprobs")
+    batch = {
+        name: jax.ShapeDtypeStruct(s, jnp.float32 if name in of_floats else jnp.int32, sharding=batch_sharding(mesh))
+        for name, s in shapes.items()
+    }
+    update = update_on(mesh, model, micro_batch_size, chunk_size)
+    return update.lower(state_shapes(model, OPTIMIZER, mesh), Batch(**batch)).compile().as_text()
+
+
 def on_devices(shape, micro_batch_size):
     """Samples, then updates: completions, new state, metrics, log-probabilities, and facts about placement."""
-    devices = jax.devices()[: int(np.prod(shape))]
-    mesh = jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+    mesh = mesh_of(shape)
     rng = np.random.default_rng(0)
     params = jax.tree.map(
         lambda w: jnp.asarray(rng.normal(0, 0.7, w.shape), jnp.float32),
         model_weights(CONFIG),
         is_leaf=lambda x: isinstance(x, Weight),
     )
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1, adam_epsilon=0.1), num_steps=4)
-    state = init_state(MODEL, params, optimizer, mesh)
+    state = init_state(MODEL, params, OPTIMIZER, mesh)
 
     prompts = [[1 + p % 6] * (1 + p % 3) for p in range(8)]
     sizes = {"num_generations": 4, "max_new_tokens": 5, "eos_ids": (0,), "sharding": batch_sharding(mesh)}
@@ -197,8 +233,7 @@ def on_devices(shape, micro_batch_size):
         advantages=jnp.float32(rng.normal(size=(16, 2))),
         behaviour_logprobs=halves.logprobs,
     )
-    sizes = {"micro_batch_size": micro_batch_size, "chunk_size": None, "max_completion_length": 5}
-    update = make_update(MODEL, optimizer, ObjectiveConfig(), temperature=1.0, mesh=mesh, **sizes)
+    update = update_on(mesh, MODEL, micro_batch_size, chunk_size=16)  # two tokens of each of 8 groups
     batch = jax.device_put(batch, batch_sharding(mesh))
     program = update.lower(state, batch).compile()
     part_bytes = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves((state, batch)))
@@ -209,7 +244,6 @@ def on_devices(shape, micro_batch_size):
         "parts": parts,
         "moments_like_params": moments_like_params(before),
         "moved": moved(before, after),
-        "collectives": sorted({name for name, _ in collectives(program.as_text())}),
         "largest_gather": max((n for name, n in collectives(program.as_text()) if name == "all-gather"), default=0),
         "argument_bytes": program.memory_analysis().argument_size_in_bytes,
         "part_bytes": part_bytes,
@@ -247,7 +281,12 @@ def largest_difference(a, b):
 
 def main():
     (completions, state, metrics, logprobs), _ = on_devices((1, 1, 1), None)
-    report = {}
+    at_once, in_chunks = (traffic(program_text((2, 2, 2), 256, chunk_size=size)) for size in (None, 32))
+    report = {
+        "data parallel": sorted({name for name, _ in collectives(program_text((8, 1, 1), 7, micro_batch_size=16))}),
+        "sent at once": sum(t.sent_bytes for t in at_once.values()),
+        "sent in chunks": sum(t.sent_bytes for t in in_chunks.values()),
+    }
     for shape in MESHES:
         (completions_8, state_8, metrics_8, logprobs_8), placement = on_devices(shape, 16)
         pairs = {
