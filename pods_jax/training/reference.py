@@ -1,67 +1,85 @@
 """The reference policy: its log-probabilities, and the KL to it as a penalty in the reward."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from pods_jax.config import Config
+from pods_jax.learner.update import Micro
 from pods_jax.models import Decoder
+from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding, num_shards, place, to_host
 from pods_jax.records import Group
-from pods_jax.rollout.buckets import bucket, pad_prompts
 from pods_jax.rollout.scoring import group_logprobs
+from pods_jax.training.batching import Kept, block_size, make_batch
 from pods_jax.training.run import Run
 
-_score = jax.jit(group_logprobs, static_argnames=("model", "temperature", "chunk_size"))
+
+@functools.partial(jax.jit, static_argnames=("model", "micro", "temperature", "chunk_size"))
+def _score(
+    model: Decoder, params: Params, prompts: Int[Array, "P S"], prompt_lengths: Int[Array, " P"],
+    completions: Int[Array, "P n T"], *, micro: Micro, temperature: float, chunk_size: int | None,
+) -> Float[Array, "P n T"]:  # fmt: skip
+    """One micro-batch after the other."""
+    n = completions.shape[1]
+
+    def score(rows: tuple[Array, Array, Array]) -> Array:
+        return group_logprobs(model, params, *rows, temperature=temperature, chunk_size=chunk_size).logprobs
+
+    rows = micro.split_prompts(prompts, n), micro.split_prompts(prompt_lengths, n), micro.split(completions)
+    return micro.merge(jax.lax.map(score, rows), n)
 
 
 def reference_logprobs(run: Run, prompts: jax.Array, prompt_lengths: jax.Array, completions: jax.Array) -> jax.Array:
-    """[P, n, T], of completions [P, n, T] of prompts [P, S]."""
+    """[P, n, T], of completions [P, n, T] of prompts [P, S]; as many at a time as in the update's micro-batches."""
     model = run.model.clone(activations=batch_sharding(run.mesh))
-    return _score(model, run.ref_params, prompts, prompt_lengths, completions, **_options(run.config)).logprobs
+    options = _options(run.config, run.mesh, completions.shape)
+    return _score(model, run.ref_params, prompts, prompt_lengths, completions, **options)
 
 
 def lower(
     config: Config, model: Decoder, mesh: jax.sharding.Mesh, params: Any, rollouts: Sequence[Any]
 ) -> jax.stages.Lowered:
     """The program of `reference_logprobs` for shapes in place of params and (prompts, prompt_lengths, completions)."""
-    return _score.lower(model.clone(activations=batch_sharding(mesh)), params, *rollouts, **_options(config))
+    options = _options(config, mesh, rollouts[-1].shape)
+    return _score.lower(model.clone(activations=batch_sharding(mesh)), params, *rollouts, **options)
 
 
-def _options(config: Config) -> dict[str, Any]:
-    return {"temperature": config.rollout.temperature, "chunk_size": config.optimizer.logprob_chunk_size}
+def _options(config: Config, mesh: jax.sharding.Mesh, shape: tuple[int, ...]) -> dict[str, Any]:
+    size, devices = config.optimizer.micro_batch_size_per_device, num_shards(mesh)
+    return {
+        "micro": Micro.plan(*shape[:2], size and size * devices, devices),
+        "temperature": config.rollout.temperature,
+        "chunk_size": config.optimizer.logprob_chunk_size,
+    }
 
 
 def penalised(run: Run, groups: Sequence[Group]) -> list[Group]:
-    """The groups with beta times the KL to the reference taken off their rewards.
-
-    The KL is k1, log(behaviour / reference), summed over a completion's tokens (Ziegler et al. 2019, arXiv 1909.08593;
-    REINFORCE++, Hu 2025, arXiv 2501.03262, with discount 1); it joins the parts of the reward as "kl".
-    """
-    rows = _laid_out(groups, num_shards(run.mesh))
-    references = to_host(reference_logprobs(run, *place(rows, batch_sharding(run.mesh))))
+    """The groups with beta times the KL to the reference taken off their rewards; it joins their parts as "kl"."""
     beta = np.float32(run.config.objective.reward_beta)
     return [
         dataclasses.replace(g, rewards=g.rewards - beta * kl, parts={**g.parts, "kl": kl})
-        for g, kl in ((g, _summed_k1(g, reference)) for g, reference in zip(groups, references, strict=False))
+        for g, kl in zip(groups, _summed_k1(run, groups), strict=True)
     ]
 
 
-def _laid_out(groups: Sequence[Group], shards: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Prompts, their lengths, and completions [P, n, T], padded to equal groups and to a multiple of the shards."""
-    prompts, lengths = pad_prompts([g.request.prompt.tokens for g in groups])
-    num_groups, n = -(-len(prompts) // shards) * shards, bucket(max(len(g.tokens) for g in groups))
-    completions = np.zeros((num_groups, n, groups[0].tokens.shape[1]), np.int32)
-    for i, group in enumerate(groups):
-        completions[i, : len(group.tokens)] = group.tokens
-    extra = num_groups - len(prompts)
-    return np.pad(prompts, ((0, extra), (0, 0))), np.pad(lengths, (0, extra)), completions
+def _summed_k1(run: Run, groups: Sequence[Group]) -> list[np.ndarray]:
+    """The KL of each of a group's rollouts, [n] for each group; they are scored in the blocks of an update.
 
-
-def _summed_k1(group: Group, reference: np.ndarray) -> np.ndarray:
-    count, T = group.tokens.shape
-    own = np.arange(T) < group.lengths[:, None]
-    return np.where(own, group.logprobs - reference[:count], 0.0).sum(-1)
+    It is k1, log(behaviour / reference), summed over a completion's tokens (Ziegler et al. 2019, arXiv 1909.08593;
+    REINFORCE++, Hu 2025, arXiv 2501.03262, with discount 1).
+    """
+    counts = [len(g.lengths) for g in groups]
+    everything = [Kept(g, np.arange(n), np.zeros(n, np.float32)) for g, n in zip(groups, counts, strict=True)]
+    batch = make_batch(run.config, everything, num_shards(run.mesh))
+    rows = place((batch.prompts, batch.prompt_lengths, batch.completions), batch_sharding(run.mesh))
+    references = to_host(reference_logprobs(run, *rows))
+    own = np.arange(references.shape[-1]) < batch.lengths[..., None]
+    blocks = np.where(own, batch.behaviour_logprobs - references, 0.0).sum(-1)
+    ends = np.cumsum([-(-n // block_size(run.config)) for n in counts])
+    return [part.ravel()[:n] for part, n in zip(np.split(blocks, ends)[:-1], counts, strict=True)]

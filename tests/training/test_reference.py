@@ -9,10 +9,12 @@ import pytest
 
 from pods_jax.analysis.runs import read_run
 from pods_jax.config import from_mapping
+from pods_jax.models.decoder import Decoder, ModelConfig, init_params
+from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import token_logprobs
 from pods_jax.training import Reporter, train
-from pods_jax.training.reference import penalised
+from pods_jax.training.reference import lower, penalised
 from pods_jax.training.rounds import collect_groups
 from pods_jax.training.run import make_run
 from pods_jax.training.setup import load_task
@@ -40,7 +42,11 @@ def first_rollouts(group, count):
     return dataclasses.replace(group, **{name: getattr(group, name)[:count] for name in arrays})
 
 
-def test_the_penalty_is_beta_times_the_summed_difference_of_log_probabilities(config):
+@pytest.mark.parametrize("micro_batch_size", [None, 2])
+def test_the_penalty_is_beta_times_the_summed_difference_of_log_probabilities(config, micro_batch_size):
+    """Scored all at once, and two rollouts at a time, which are half a group of those kept."""
+    optimizer = dataclasses.replace(config.optimizer, micro_batch_size_per_device=micro_batch_size)
+    config = dataclasses.replace(config, optimizer=optimizer)
     with RewardPool(1) as pool:
         run = make_run(config, load_task(config), pool, lambda *_: None)
         groups, _ = collect_groups(run, jax.random.key(0), 1)
@@ -68,3 +74,17 @@ def test_a_run_takes_the_kl_off_the_reward_and_not_the_loss(config, tmp_path):
         assert "kl" not in m
     assert abs(first["rewards/kl/mean"]) < 1e-4  # the policy is still the reference
     assert abs(last["rewards/kl/mean"]) > 1e-4
+
+
+def test_no_more_is_scored_at_a_time_than_a_micro_batch(config):
+    """Memory of the program, beside its result, follows the micro-batch."""
+
+    def temporaries(micro_batch_size):
+        optimizer = dataclasses.replace(config.optimizer, micro_batch_size_per_device=micro_batch_size)
+        model, mesh = Decoder(ModelConfig(32, 64, 256, 2, 4, 2, 16)), make_mesh(1, 1, 1, jax.devices()[:1])
+        params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+        rollouts = [jax.ShapeDtypeStruct(shape, "int32") for shape in ((32, 8), (32,), (32, 4, 16))]
+        program = lower(dataclasses.replace(config, optimizer=optimizer), model, mesh, params, rollouts).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert temporaries(4) < temporaries(None) / 8
