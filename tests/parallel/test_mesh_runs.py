@@ -50,15 +50,14 @@ def config(mesh):
     return built
 
 
-def three_steps(mesh):
+def three_steps(mesh, pool):
     """The sampled tokens of each step, the run after the third, and its last metrics."""
     c = config(mesh)
-    with RewardPool(num_workers=1) as pool:
-        run = make_run(c, load_task(c), pool, print)
-        tokens, metrics = [], {}
-        for step in (1, 2, 3):
-            metrics, groups = train_step(run, step)
-            tokens.append(np.stack([g.tokens for g in groups]))
+    run = make_run(c, load_task(c), pool, print)
+    tokens, metrics = [], {}
+    for step in (1, 2, 3):
+        metrics, groups = train_step(run, step)
+        tokens.append(np.stack([g.tokens for g in groups]))
     return np.stack(tokens), run, metrics | run.clock.take()
 
 
@@ -70,7 +69,8 @@ def flat(tree):
 def report(tmp_path_factory):
     """What the child saw on each mesh, beside this process's one device."""
     folder = tmp_path_factory.mktemp("one_device")
-    tokens, run, _ = three_steps({})
+    with RewardPool(num_workers=1) as pool:
+        tokens, run, _ = three_steps({}, pool)
     assert len({t.tobytes() for t in tokens}) == 3
     np.savez(folder / "one.npz", tokens=tokens, **flat(run.state.params))
     flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
@@ -122,9 +122,9 @@ def test_an_axis_that_does_not_divide_the_model_is_a_user_error(mesh, message):
 # ---------------------------------------------------------------- the child
 
 
-def on_mesh(mesh, expected):
-    with recorded_programs() as lowered:
-        tokens, run, metrics = three_steps(mesh)
+def on_mesh(mesh, expected, pool):
+    with recorded_sampler() as programs:
+        tokens, run, metrics = three_steps(mesh, pool)
     params = flat(run.state.params)
     moments = [x for x in jax.tree.leaves(run.state.opt_state) if x.ndim]
     held = [*jax.tree.leaves(run.state.params), *moments]
@@ -135,7 +135,7 @@ def on_mesh(mesh, expected):
         "grad_norm": metrics["grad_norm"],
         "state_bytes": sum(x.addressable_shards[0].data.nbytes for x in held),
         "expected_state_bytes": 4 * sum(parts),
-        "cache_is_split": cache_is_split(run, lowered),
+        "cache_is_split": cache_is_split(run, programs[0].as_text()),
         "reshard_s": metrics.get("reshard"),
     }
 
@@ -154,24 +154,24 @@ def expected_part_sizes(run):
 
 
 @contextlib.contextmanager
-def recorded_programs():
-    """The compiled texts of the sampler's programs that are called inside."""
-    original, lowered = chunks.begin, []
+def recorded_sampler():
+    """The compiled sampler of all calls that are made inside, which have one shape."""
+    original, programs = chunks.begin, []
 
-    def recording(*args, **kwargs):
-        lowered.append(original.lower(*args, **kwargs))
-        return original(*args, **kwargs)
+    def recording(config, *arrays, **static):
+        if not programs:
+            programs.append(original.lower(config, *arrays, **static).compile())
+        return programs[0](*arrays)
 
     chunks.begin = recording
-    yield lowered
+    yield programs
     chunks.begin = original
 
 
-def cache_is_split(run, lowered):
+def cache_is_split(run, text):
     """Whether the sampler's loop carries this device's part of the values [R, K, T - 1, h], and never all of them."""
     shape, c = run.sampling_mesh.shape, run.model.config
     R, K = 64 // (shape["data"] * shape["fsdp"]), c.num_key_value_heads // shape["tensor"]
-    text = lowered[0].compile().as_text()
     return f"f32[{R},{K},3,{c.head_dim}]" in text and f"f32[64,{c.num_key_value_heads},3,{c.head_dim}]" not in text
 
 
@@ -201,7 +201,8 @@ def moves():
 
 def main():
     expected = np.load(sys.argv[1])
-    report = {name: on_mesh(mesh, expected) for name, mesh in MESHES.items()}
+    with RewardPool(num_workers=1) as pool:
+        report = {name: on_mesh(mesh, expected, pool) for name, mesh in MESHES.items()}
     print(json.dumps(report | {"moves": moves()}))
 
 
