@@ -121,6 +121,7 @@ def make_update(
     max_completion_length: int,
     mesh: jax.sharding.Mesh,
     lora: LoraConfig = FULL,
+    widths: Callable[[int], tuple[int, ...]] = trimmed_widths,
 ) -> Callable[..., tuple[TrainState, dict[str, Array], Array]]:
     """Compiles (state, batch) -> (state, metrics, log-probabilities [P, m, T] before the step). The state is donated.
 
@@ -128,7 +129,7 @@ def make_update(
 
     The loss is a sum over tokens of weight x token loss, and the weights (which hold every denominator) are computed
     over the whole batch first; so any split into micro-batches gives the same gradient. A micro-batch computes only as
-    many positions as its longest completion needs (one of `trimmed_widths`).
+    many positions as its longest completion needs (one of `widths`).
 
     Where the loss or a gradient is not finite the state stays as it is, to the bit, and `skipped_updates` is 1.
 
@@ -138,6 +139,7 @@ def make_update(
       chunk_size: tokens projected onto the vocabulary at a time; None: a micro-batch's.
       max_completion_length: the constant of `dr_grpo`.
       lora: which adapters the state holds; rank 0: it holds the model's parameters.
+      widths: of T, the lengths that a micro-batch's completions may be cut to, in order, T the last; each is compiled.
     """
     options = {name: getattr(objective, name) for name in _OPTIONS} | {"beta": objective.loss_beta}
     model = model.clone(activations=batch_sharding(mesh))
@@ -161,15 +163,15 @@ def make_update(
         mask = completion_mask(batch.lengths, T)
         weights = token_weights(mask.reshape(-1, T), objective.loss_type, max_completion_length).reshape(mask.shape)
         count = mask.shape[0] * m // micro_batch_size if micro_batch_size else 1
-        micro = jax.tree.map(functools.partial(_cut, count=count), (batch, mask, weights))
+        micro = jax.tree.map(functools.partial(cut, count=count), (batch, mask, weights))
         step = functools.partial(_micro_step, micro_loss, state.params, base, shardings.params)
-        (loss, grads, sums), (gap, logprobs) = _accumulate(step, micro)
+        (loss, grads, sums), (gap, logprobs) = _accumulate(step, micro, widths(T))
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         metrics = {k: v / jnp.maximum(mask.sum(), 1) for k, v in sums.items()}
         metrics |= {"loss": loss, "grad_norm": norm, "sampler_mismatch/max": gap.max(), "skipped_updates": 1 - finite}
         state = jax.lax.cond(finite, functools.partial(_updated, optimizer), lambda state, _: state, state, grads)
-        return state, metrics, _joined(logprobs)
+        return state, metrics, joined(logprobs)
 
     return jax.jit(
         update,
@@ -205,24 +207,22 @@ def _weighted_loss(scores: Scores, batch: Batch, mask: Array, weights: Array, op
     return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), (sums, gap.max())
 
 
-def _cut(x: Array, count: int) -> Array:
+def cut(x: Array, count: int) -> Array:
     """[P, ...] -> [count, P / count, ...]; where devices hold consecutive groups, each has its share of every cut."""
     return x.reshape(-1, count, *x.shape[1:]).swapaxes(0, 1)
 
 
-def _joined(x: Array) -> Array:
-    """The inverse of `_cut`."""
+def joined(x: Array) -> Array:
+    """The inverse of `cut`."""
     return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
 
-def _accumulate(step: Callable, micro: tuple[Batch, Array, Array]):
+def _accumulate(step: Callable, micro: tuple[Batch, Array, Array], widths: tuple[int, ...]):
     """Loss, gradient and statistics summed over the micro-batches, one after the other; gaps and log-probs of each."""
     first = jax.tree.map(lambda x: x[0], micro)
     if len(micro[0].lengths) == 1:  # no second copy of the gradient to add it to
         total, each = step(first)
         return total, jax.tree.map(lambda x: x[None], each)
-
-    widths = trimmed_widths(micro[0].completions.shape[-1])
 
     def body(total, micro):
         index = jnp.searchsorted(jnp.array(widths), micro[0].lengths.max())

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+_FUSED = "all-reduce-scatter"
+"""How programs for TPUs name an all-reduce of which each device keeps a part: it is run as a reduce-scatter."""
 _BITS = {"pred": 8, "bf16": 16}  # the others end in their number of bits, or have it before an "e"
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
@@ -44,7 +46,7 @@ def traffic(program_text: str, unknown_trips: int = 1) -> dict[str, Traffic]:
     computations, entry = parse(program_text)
     totals: dict[str, Traffic] = defaultdict(lambda: Traffic(0.0, 0.0))
     for instruction, times in _executed(computations, entry, 1.0, unknown_trips):
-        kind = instruction.operation.removesuffix("-start")
+        kind = instruction.operation.removesuffix("-start").replace(_FUSED, "reduce-scatter")
         count, sent = totals[kind]
         totals[kind] = Traffic(count + times, sent + times * sent_bytes(instruction))
     return dict(totals)
@@ -60,7 +62,9 @@ def parse(program_text: str) -> tuple[dict[str, list[Instruction]], str]:
             computations[name] = []
             entry = name if header[1] else entry
         elif found := _INSTRUCTION.match(line):
-            computations[name].append(Instruction(*found.groups()))
+            result, operation, rest = found.groups()
+            fused = name.startswith(_FUSED) and operation == "all-reduce"
+            computations[name].append(Instruction(result, _FUSED if fused else operation, rest))
     return computations, entry
 
 
@@ -72,7 +76,7 @@ def _executed(
         trips = times
         if instruction.operation == "while":
             trips = times * (_trip_count(computations, instruction.rest) or unknown_trips)
-        if instruction.operation.removesuffix("-start") in KINDS:
+        if instruction.operation.removesuffix("-start") in (*KINDS, _FUSED):
             yield instruction, times
         called = [name for names in _CALLED.findall(instruction.rest) for name in re.findall(r"[\w.-]+", names)]
         reached = [list(_executed(computations, c, trips, unknown_trips)) for c in called if c in computations]
@@ -123,7 +127,7 @@ def group_size(attributes: str) -> int:
         return len(listed[1].split(","))
     if counted := re.search(r"replica_groups=\[\d+,(\d+)\]<=", attributes):
         return int(counted[1])
-    if named := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", attributes):
+    if named := re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(.*?\))? \{([^}]*)\}", attributes):
         sizes = dict(re.findall(r"('[\w.]+')=(\d+)", named[1]))
         return math.prod(int(sizes[axis.strip()]) for axis in named[2].split(","))
     raise ValueError(f"no replica groups in {attributes[:200]!r}")

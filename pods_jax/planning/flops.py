@@ -41,14 +41,15 @@ def prefill_flops(c: ModelConfig, P: int, S: int) -> int:
     return matrix_flops(c, P * S) + attention_flops(c, P * S, S)
 
 
-def decode_flops(c: ModelConfig, rollouts: int, S: int, T: int) -> int:
+def decode_flops(c: ModelConfig, rollouts: int, S: int, T: int, cached: int) -> int:
     """T tokens of every rollout, if none ends early; the first one needs no layer, as prefill went through them.
 
-    Each query meets the prompt and the whole cache, be it filled or not.
+    Each query meets the prompt and the whole cache, be it filled or not; cached: the cache's length, summed over the
+    tokens that go through the layers.
     """
     steps = max(T - 1, 0)
-    layers = matrix_flops(c, rollouts) + attention_flops(c, rollouts, S + max(T - 1, 1))
-    return steps * layers + T * head_flops(c, rollouts)
+    layers = steps * matrix_flops(c, rollouts) + attention_flops(c, rollouts, steps * S + cached)
+    return layers + T * head_flops(c, rollouts)
 
 
 def scoring_flops(c: ModelConfig, P: int, m: int, S: int, T: int, lora: LoraConfig) -> tuple[int, int, int]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,16 +12,19 @@ from pods_jax.config import Config
 from pods_jax.errors import UserError
 from pods_jax.learner import Batch, TrainState, state_shapes
 from pods_jax.models import Decoder
-from pods_jax.models.decoder import ModelConfig, Params, init_params
+from pods_jax.models.decoder import ModelConfig, Params, in_dtype, init_params
 from pods_jax.models.lora import adapt
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shapes import model_shape
 from pods_jax.parallel import batch_sharding, make_mesh, num_shards, param_shardings, replicated
 from pods_jax.planning import flops
 from pods_jax.planning.memory import cache_bytes, device_bytes
-from pods_jax.rollout import sampler
+from pods_jax.rollout import ahead
 from pods_jax.rollout.buckets import bucket
+from pods_jax.rollout.chunks import capacity
 from pods_jax.rollout.decode import Drawing
+from pods_jax.rollout.memory import kv_bytes
+from pods_jax.rollout.sampler import planned_passes
 from pods_jax.training import reference
 from pods_jax.training.batching import block_size, num_blocks
 from pods_jax.training.run import optimizer_of, update_function
@@ -38,7 +40,8 @@ class Setting:
       state: parameters (or adapters) and optimizer state.
       base: the frozen weights beneath adapters; None without LoRA.
       reference: the weights that the KL is taken against, where they are a copy of their own; else None.
-      sampled: the weights that the sampler is given, laid out on `sampling_mesh`.
+      sampled: the weights that the sampler is given, laid out on `sampling_mesh`; a copy where they are in another
+        precision or layout.
     """
 
     config: Config
@@ -49,6 +52,10 @@ class Setting:
     base: Params | None
     reference: Params | None
     sampled: Params
+
+    def samples_own(self) -> bool:
+        """Whether the sampler's weights are those that are held in any case."""
+        return self.sampled is self.state.params or bool(self.config.lora.quantize_base)
 
     def held(self) -> dict[str, int]:
         """What is on each device throughout a step, in bytes."""
@@ -66,10 +73,10 @@ class Program:
 
     Attributes:
       lower: traces it.
-      given: what of `Setting.held` is among its arguments.
+      given: the parts of its arguments that have a name, in bytes on each device, by formula.
+      within: those of its temporaries.
       beside: bytes on each device that it does not see.
-      within: the parts of its temporaries that have a name, in bytes on each device, by formula.
-      flops: over all devices.
+      flops: of one run, over all devices.
       read_bytes: the least that a device reads from its memory: weights, each time they are used, and caches.
       runs: in a step.
       unknown_trips: iterations of its loop that may end early.
@@ -77,9 +84,9 @@ class Program:
 
     name: str
     lower: Callable[[], jax.stages.Lowered]
-    given: tuple[str, ...]
-    beside: int
+    given: dict[str, int]
     within: dict[str, int]
+    beside: int
     flops: float
     read_bytes: float
     runs: int = 1
@@ -105,6 +112,8 @@ def make_setting(config: Config, devices: Any) -> Setting:
             base = _quantized(full, lora.quantize_base, mesh)
             sampled = adapt(base, state.params, lora.scale)
     sampled, sampling_mesh = sampled or state.params, mesh
+    if config.model.compute_dtype not in (None, config.model.dtype):
+        sampled = _in_dtype(sampled, config.model.compute_dtype)
     if config.mesh.sampling:
         sampling_mesh = make_mesh(**config.mesh.sampling, devices=devices)
         sampled = _placed(sampled, param_shardings(model.config, sampling_mesh))
@@ -123,6 +132,11 @@ def _placed(shapes: Any, shardings: Any) -> Any:
     return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
 
 
+def _in_dtype(shapes: Any, dtype: str) -> Any:
+    shardings = jax.tree.map(lambda x: x.sharding, shapes)
+    return _placed(jax.eval_shape(functools.partial(in_dtype, dtype=dtype), shapes), shardings)
+
+
 def _quantized(full: Params, kind: str, mesh: Mesh) -> Params:
     if mesh.size > 1:
         raise UserError(f"lora.quantize_base = '{kind}' is planned for one device alone, the mesh has {mesh.size}")
@@ -139,31 +153,34 @@ def programs(setting: Setting) -> Iterator[Program]:
 
 
 def sampling(setting: Setting) -> Program:
-    """n rollouts of P prompts; none ends before its T tokens."""
-    config, c, r = setting.config, setting.model.config, setting.config.rollout
-    P, n, S, T = r.num_prompts, r.num_generations, bucket(r.max_prompt_length), r.max_completion_length
+    """n rollouts of P prompts, none of which ends before its T tokens: the last chunk of the first of their passes."""
+    c, r, mesh, weights = setting.model.config, setting.config.rollout, setting.sampling_mesh, setting.sampled
+    S, T, C = bucket(r.max_prompt_length), r.max_completion_length, min(r.chunk_size, r.max_completion_length)
+    dtype = weights["embed"].dtype
+    layouts = planned_passes(
+        [r.num_generations] * r.num_prompts, kv_bytes(c, dtype, mesh), r.max_prompt_length, T, num_shards(mesh), C,
+        r.max_cache_bytes_per_device,
+    )  # fmt: skip
     lower = functools.partial(
-        sampler.lower,
-        setting.model,
-        setting.sampled,
-        num_generations=[n] * P,
-        prompt_length=r.max_prompt_length,
-        max_new_tokens=T,
-        drawing=Drawing(r.temperature == 0, r.top_k, r.top_p, eos_ids=(0, 1), pad_id=0),
-        sharding=batch_sharding(setting.sampling_mesh),
-    )
-    itemsize = jax.numpy.dtype(setting.sampled["embed"].dtype).itemsize
-    cache = cache_bytes(c, P, P * n, S, T, itemsize, setting.sampling_mesh)
-    held, weights = sum(setting.held().values()), device_bytes(setting.sampled)
-    own_weights = setting.sampled is setting.state.params or config.lora.quantize_base
+        ahead.lower, c, weights, layouts[0], batch_sharding(mesh), prompt_length=r.max_prompt_length, max_new_tokens=T,
+        chunk_size=C, drawing=Drawing(r.temperature == 0, r.top_k, r.top_p, eos_ids=(0, 1), pad_id=0),
+    )  # fmt: skip
+    cache = {"KV cache": cache_bytes(c, layouts[0], S, T, dtype, mesh)}
+    slices = device_bytes(ahead.sliced_shapes(c, weights))
+    rest = device_bytes({name: w for name, w in weights.items() if name != "layers"})
+    capacities = [capacity(min(t + C - t % C, T), C, T) for t in range(1, T)]  # where token t goes through the layers
+    rollouts = r.num_prompts * r.num_generations
+    work = flops.prefill_flops(c, r.num_prompts, S) + flops.decode_flops(c, rollouts, S, T, sum(capacities))
+    cache_reads = sum(cache_bytes(c, layouts[0], S, k + 1, dtype, mesh) for k in capacities)
     return Program(
         name="sampling",
         lower=lower,
-        given=("parameters",) if setting.sampled is setting.state.params else (),
-        beside=held - weights if own_weights else held,
-        within={"KV cache": cache},
-        flops=flops.prefill_flops(c, P, S) + flops.decode_flops(c, P * n, S, T),
-        read_bytes=weights + (T - 1) * (weights + cache),
+        given={"layers, one by one": slices, "other weights": rest} | (cache if C < T else {}),
+        within=cache if C == T else {},
+        beside=sum(setting.held().values()) + (-rest if setting.samples_own() else device_bytes(weights["layers"])),
+        flops=work / len(layouts),
+        read_bytes=T * (slices + rest) + cache_reads,
+        runs=len(layouts),
         unknown_trips=max(T - 1, 1),
     )
 
@@ -174,54 +191,52 @@ def scoring(setting: Setting) -> Program:
     batch = batch_shapes(setting)
     rollouts = (batch.prompts, batch.prompt_lengths, batch.completions)
     if config.objective.reward_beta:
-        rollouts = _rollout_shapes(setting, r.num_prompts, bucket(r.num_generations))
+        rollouts = _rollout_shapes(setting, *_blocks(setting, r.num_generations))
     weights = setting.base if setting.reference is None else setting.reference
     (P, m, T), S = rollouts[2].shape, rollouts[0].shape[1]
     return Program(
         name="scoring",
         lower=functools.partial(reference.lower, config, setting.model, setting.mesh, weights, rollouts),
-        given=("frozen weights",) if setting.reference is None else ("reference",),
-        beside=sum(setting.held().values()) - device_bytes(weights),
+        given={"frozen weights" if setting.reference is None else "reference": device_bytes(weights)},
         within={},
+        beside=sum(setting.held().values()) - device_bytes(weights),
         flops=sum(flops.scoring_flops(c, P, m, S, T, dataclasses.replace(config.lora, rank=0))),
-        read_bytes=device_bytes(weights),
+        read_bytes=device_bytes(weights) * num_micro_batches(setting, P * m),
     )
 
 
 def update(setting: Setting) -> Program:
-    """One optimizer step on the kept rollouts."""
+    """One optimizer step on the kept rollouts, all of the greatest length: only its micro-batches are compiled."""
     config, c, shapes = setting.config, setting.model.config, batch_shapes(setting)
     (P, m, T), S = shapes.completions.shape, shapes.prompts.shape[1]
-    step, held = update_function(config, setting.model, setting.mesh), setting.held()
+    step = update_function(config, setting.model, setting.mesh, widths=lambda T: (T,))
+    held = setting.held()
     gradients = device_bytes(setting.state.params)
     trained = gradients + held["optimizer state"]
     recomputes = config.model.remat == "full"
-    passes = (2 + recomputes) * micro_batches(setting)
-    given = ("parameters", "optimizer state", "frozen weights")
+    passes = (2 + recomputes) * num_micro_batches(setting, P * m)
     return Program(
         name="update",
         lower=functools.partial(step.lower, setting.state, shapes, setting.base),
-        given=given,
-        beside=held["reference"],
+        given={name: size for name, size in held.items() if name != "reference"},
         within={"gradients": gradients},
+        beside=held["reference"],
         flops=flops.update_flops(c, P, m, S, T, config.lora, recomputes),
         read_bytes=passes * (held["parameters"] + held["frozen weights"]) + gradients + 2 * trained,
         runs=config.objective.num_iterations,
     )
 
 
-def micro_batches(setting: Setting) -> int:
-    """How many micro-batches an update goes through, one after the other."""
+def num_micro_batches(setting: Setting, rollouts: int) -> int:
+    """How many micro-batches of the update so many rollouts are, one after the other."""
     size = setting.config.optimizer.micro_batch_size_per_device
-    rollouts = math.prod(batch_shapes(setting).lengths.shape)
     return rollouts // (size * num_shards(setting.mesh)) if size else 1
 
 
 def batch_shapes(setting: Setting) -> Batch:
     """The batch that `make_batch` would make of a step's rollouts if all have the greatest length."""
-    config, devices = setting.config, num_shards(setting.mesh)
-    size = block_size(config)
-    P = num_blocks(config, config.rollout.num_prompts * config.selection.num_kept // size, devices)
+    config = setting.config
+    P, size = _blocks(setting, config.selection.num_kept)
     prompts, prompt_lengths, completions = _rollout_shapes(setting, P, size)
     row, token = completions.update(shape=(P, size)), completions.update(dtype="float32")
     return Batch(
@@ -234,6 +249,13 @@ def batch_shapes(setting: Setting) -> Batch:
         old_logprobs=token if config.objective.old_logprobs == "behaviour" else None,
         ref_logprobs=token if config.objective.loss_beta else None,
     )
+
+
+def _blocks(setting: Setting, per_group: int) -> tuple[int, int]:
+    """How many blocks `make_batch` makes of num_prompts groups of so many, and their size."""
+    config, size = setting.config, block_size(setting.config)
+    needed = config.rollout.num_prompts * -(-per_group // size)
+    return num_blocks(config, needed, num_shards(setting.mesh)), size
 
 
 def _rollout_shapes(setting: Setting, P: int, n: int) -> tuple[Any, Any, Any]:

@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from pods_jax.models.decoder import ModelConfig
+from pods_jax.rollout.blocks import Layout
+from pods_jax.rollout.memory import kv_bytes
 
 _OVERFLOW = re.compile(r"Used ([\d.]+)([KMGT]) of ([\d.]+)([KMGT]) hbm")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -64,12 +67,8 @@ def device_bytes(tree: Any) -> int:
     )
 
 
-def cache_bytes(c: ModelConfig, prompts: int, rollouts: int, S: int, T: int, itemsize: int, mesh: Mesh) -> int:
-    """Keys and values on one device: S of every prompt, T - 1 of every rollout, K h of each in all layers.
-
-    Split over the devices as the batch is, and over `tensor` if it divides the heads.
-    """
-    heads = c.num_key_value_heads
-    parts = mesh.shape["data"] * mesh.shape["fsdp"] * (mesh.shape["tensor"] if heads % mesh.shape["tensor"] == 0 else 1)
-    positions = prompts * S + rollouts * max(T - 1, 1)
-    return 2 * c.num_hidden_layers * heads * c.head_dim * itemsize * positions // parts
+def cache_bytes(c: ModelConfig, layout: Layout, S: int, T: int, dtype: DTypeLike, mesh: Mesh) -> int:
+    """Keys and values on one device, with its share of blocks: S of each block's prompt, T - 1 of each rollout."""
+    blocks, g = layout.rows.shape
+    parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    return kv_bytes(c, dtype, mesh) * (blocks * S + blocks * g * max(T - 1, 1)) // parts

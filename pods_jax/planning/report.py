@@ -39,19 +39,17 @@ def size(num_bytes: float) -> str:
 def memory_rows(plan: Plan) -> dict[str, list[int]]:
     """Bytes on one device, a column a phase: the compiler's sums, with the parts of them that a formula gives."""
     rows: dict[str, list[int]] = {}
-    held = plan.setting.held()
     for i, phase in enumerate(plan.phases):
-        for name, num_bytes in _parts(phase, held).items():
+        for name, num_bytes in _parts(phase).items():
             rows.setdefault(name, [0] * len(plan.phases))[i] = num_bytes
     return rows
 
 
-def _parts(phase: Phase, held: dict[str, int]) -> dict[str, int]:
+def _parts(phase: Phase) -> dict[str, int]:
     m, p = phase.memory, phase.program
     if not m.fits:
         return {"asked for, in all": m.temporaries, "not seen by the program": m.beside}
-    given = {name: held[name] for name in p.given if held.get(name)}
-    parts = given | {"other arguments": m.arguments - sum(given.values())}
+    parts = p.given | {"other arguments": m.arguments - sum(p.given.values())}
     within = p.within if sum(p.within.values()) <= m.temporaries else {}  # small ones may be on the chip itself
     parts |= within | {"other temporaries": m.temporaries - sum(within.values())}
     return parts | {"outputs": m.outputs, "program": m.code, "not seen by the program": m.beside}

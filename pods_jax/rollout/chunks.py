@@ -40,10 +40,11 @@ class Job:
         """The sample indices of a layout's rollouts; -1 is padding."""
         return np.where(layout.rows < 0, -1, self.firsts[layout.groups][:, None] + layout.rows).astype(np.int32)
 
-    def capacity(self, num_tokens: int) -> int:
-        """Of a cache for so many tokens, the last of which is never in it: a bucket of chunks."""
-        chunks = bucket(-(-num_tokens // self.chunk_size))
-        return min(chunks * self.chunk_size, self.max_new_tokens) - 1
+
+def capacity(num_tokens: int, chunk_size: int, max_new_tokens: int) -> int:
+    """Of a cache for so many tokens, the last of which is never in it: a bucket of chunks."""
+    chunks = bucket(-(-num_tokens // chunk_size))
+    return min(chunks * chunk_size, max_new_tokens) - 1
 
 
 def decoded_chunks(job: Job, layout: Layout) -> Iterator[tuple[Layout, int, Decoded]]:
@@ -71,10 +72,10 @@ def _begin(job: Job, layout: Layout) -> tuple[Decoded, Blocks | None]:
     tokens, lengths = (x[: len(layout.prompts)] for x in padded)
     ids = job.prompt_ids[layout.prompts].astype(np.uint32)
     arrays = place((tokens, lengths, ids, layout.owners, job.samples(layout)), job.sharding)
-    more = job.chunk_size < job.max_new_tokens
+    C, T = job.chunk_size, job.max_new_tokens
     return begin(
         job.config, job.params, job.layers, *arrays, job.key, job.temperature,
-        length=job.chunk_size, drawing=job.drawing, capacity=job.capacity(job.chunk_size) if more else None,
+        length=C, drawing=job.drawing, capacity=capacity(C, C, T) if C < T else None,
     )  # fmt: skip
 
 
@@ -82,7 +83,7 @@ def _tightened(job: Job, layout: Layout, blocks: Blocks, live: np.ndarray, num_t
     """Only the live rollouts, in fewer blocks if that is a smaller bucket, with room for so many tokens."""
     move = compacted(layout, live, job.devices)
     arrays = place((move.origins, move.rows, job.samples(move.layout)), job.sharding)
-    return move.layout, rearrange(blocks, *arrays, job.capacity(num_tokens))
+    return move.layout, rearrange(blocks, *arrays, capacity(num_tokens, job.chunk_size, job.max_new_tokens))
 
 
 def parts(sharding: jax.sharding.NamedSharding) -> int:

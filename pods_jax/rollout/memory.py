@@ -1,15 +1,18 @@
 """What the sampler's keys and values take, and how many blocks fit a budget."""
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import ModelConfig
 
 
-def kv_bytes(config: ModelConfig, dtype: DTypeLike) -> int:
-    """Bytes of one token's keys and values in all layers."""
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * jnp.dtype(dtype).itemsize
+def kv_bytes(config: ModelConfig, dtype: DTypeLike, mesh: Mesh | None = None) -> int:
+    """Bytes of one token's keys and values in all layers; of a mesh, a device's part: `tensor` splits the heads."""
+    tensor, heads = 1 if mesh is None else mesh.shape.get("tensor", 1), config.num_key_value_heads
+    heads //= tensor if heads % tensor == 0 else 1
+    return 2 * config.num_hidden_layers * heads * config.head_dim * jnp.dtype(dtype).itemsize
 
 
 def rows_that_fit(budget: int, token_bytes: int, prompt_length: int, max_new_tokens: int) -> int:

@@ -11,7 +11,7 @@ from pods_jax.models.decoder import Decoder, Params
 from pods_jax.rollout.blocks import Layout, block_size, passes
 from pods_jax.rollout.buckets import bucket
 from pods_jax.rollout.chunks import Job, decoded_chunks, parts
-from pods_jax.rollout.decode import Decoded, Drawing, begin, layer_slices
+from pods_jax.rollout.decode import Decoded, Drawing, layer_slices
 from pods_jax.rollout.memory import block_tokens, kv_bytes, rows_that_fit
 
 BLOCK_LIMIT = 4
@@ -76,11 +76,9 @@ def generate(
     """
     P, T = len(prompts), max_new_tokens
     counts = [num_generations] * P if isinstance(num_generations, int) else list(num_generations)
-    size, most = block_size(counts, BLOCK_LIMIT if chunk_size < T else max(counts)), None
-    if max_cache_bytes_per_device is not None:
-        token_bytes, S = kv_bytes(model.config, params["embed"].dtype), bucket(max(map(len, prompts)))
-        size = min(size, rows_that_fit(max_cache_bytes_per_device, token_bytes, S, T))
-        most = max_cache_bytes_per_device // (token_bytes * block_tokens(size, S, T))
+    devices, mesh = (1, None) if sharding is None else (parts(sharding), sharding.mesh)
+    token_bytes, longest = kv_bytes(model.config, params["embed"].dtype, mesh), max(map(len, prompts))
+    layouts = planned_passes(counts, token_bytes, longest, T, devices, chunk_size, max_cache_bytes_per_device)
     job = Job(
         config=model.config,
         params=params,
@@ -96,47 +94,26 @@ def generate(
         sharding=sharding,
     )
     completions = _nothing(counts, T, pad_id)
-    for layout in passes(counts, size, job.devices, most):
+    for layout in layouts:
         for chunk in decoded_chunks(job, layout):
             _collect(completions, *chunk)
     return completions
 
 
-def lower(
-    model: Decoder,
-    params: Params,
-    *,
-    num_generations: Sequence[int],
-    prompt_length: int,
-    max_new_tokens: int,
-    drawing: Drawing,
-    sharding: jax.sharding.NamedSharding,
-) -> jax.stages.Lowered:
-    """The program that `generate` runs where one decodes all tokens (chunk_size >= T), to be compiled ahead of time.
+def planned_passes(
+    counts: Sequence[int], token_bytes: int, prompt_length: int, max_new_tokens: int, devices: int, chunk_size: int,
+    max_cache_bytes_per_device: int | None,
+) -> list[Layout]:  # fmt: skip
+    """Where `generate` decodes each of so many rollouts of every prompt, the longest of `prompt_length` tokens.
 
-    params: shapes with shardings take the place of arrays. Of `drawing.eos_ids`, only their number matters.
+    token_bytes: see `kv_bytes`. Raises a UserError if the budget does not hold one rollout.
     """
-    size = block_size(num_generations, max(num_generations))
-    (layout,) = passes(num_generations, size, parts(sharding))
-    Q, whole = len(layout.prompts), jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
-
-    def shape(dims: tuple[int, ...], dtype: str, where: jax.sharding.NamedSharding = sharding):
-        return jax.ShapeDtypeStruct(dims, dtype, sharding=where)
-
-    return begin.lower(
-        model.config,
-        params,
-        jax.eval_shape(lambda p: layer_slices(model.config, p), params),
-        shape((Q, bucket(prompt_length)), "int32"),
-        shape((Q,), "int32"),
-        shape((Q,), "uint32"),
-        None if layout.owners is None else shape(layout.owners.shape, "int32"),
-        shape(layout.rows.shape, "int32"),
-        jax.eval_shape(lambda: jax.random.key(0)),
-        shape((), "float32", whole),
-        length=max_new_tokens,
-        drawing=drawing,
-    )
+    T, S = max_new_tokens, bucket(prompt_length)
+    size, most = block_size(counts, BLOCK_LIMIT if chunk_size < T else max(counts)), None
+    if max_cache_bytes_per_device is not None:
+        size = min(size, rows_that_fit(max_cache_bytes_per_device, token_bytes, S, T))
+        most = max_cache_bytes_per_device // (token_bytes * block_tokens(size, S, T))
+    return passes(counts, size, devices, most)
 
 
 def _nothing(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:

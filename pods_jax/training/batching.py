@@ -96,7 +96,7 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
     trimmed to a bucket.
     """
     size = block_size(config)
-    blocks = [block for k in kept for block in _blocks(k, size)]
+    blocks = [block for k in kept for block in blocks_of(k, size)]
     count = num_blocks(config, len(blocks), devices)
     longest = max((int(b.group.lengths[b.rows].max()) for b in blocks), default=1)
     T = trimmed_length(longest, config.rollout.max_completion_length)
@@ -120,8 +120,8 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
     return batch
 
 
-def _blocks(kept: Kept, size: int) -> list[Kept]:
-    """A group's kept rollouts, `size` at a time."""
+def blocks_of(kept: Kept, size: int) -> list[Kept]:
+    """A group's kept rollouts, `size` at a time, in the order of `make_batch`."""
     group, rows, advantages = kept
     if len(rows) <= size:
         return [kept] * (len(rows) > 0)

@@ -10,29 +10,27 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from pods_jax.config import Config
-from pods_jax.learner.update import Micro
+from pods_jax.learner.update import cut, joined
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding, num_shards, place, to_host
 from pods_jax.records import Group
 from pods_jax.rollout.scoring import group_logprobs
-from pods_jax.training.batching import Kept, block_size, make_batch
+from pods_jax.training.batching import Kept, block_size, blocks_of, make_batch
 from pods_jax.training.run import Run
 
 
-@functools.partial(jax.jit, static_argnames=("model", "micro", "temperature", "chunk_size"))
+@functools.partial(jax.jit, static_argnames=("model", "count", "temperature", "chunk_size"))
 def _score(
     model: Decoder, params: Params, prompts: Int[Array, "P S"], prompt_lengths: Int[Array, " P"],
-    completions: Int[Array, "P n T"], *, micro: Micro, temperature: float, chunk_size: int | None,
+    completions: Int[Array, "P n T"], *, count: int, temperature: float, chunk_size: int | None,
 ) -> Float[Array, "P n T"]:  # fmt: skip
-    """One micro-batch after the other."""
-    n = completions.shape[1]
+    """One of `count` micro-batches after the other."""
 
     def score(rows: tuple[Array, Array, Array]) -> Array:
         return group_logprobs(model, params, *rows, temperature=temperature, chunk_size=chunk_size).logprobs
 
-    rows = micro.split_prompts(prompts, n), micro.split_prompts(prompt_lengths, n), micro.split(completions)
-    return micro.merge(jax.lax.map(score, rows), n)
+    return joined(jax.lax.map(score, tuple(cut(x, count) for x in (prompts, prompt_lengths, completions))))
 
 
 def reference_logprobs(run: Run, prompts: jax.Array, prompt_lengths: jax.Array, completions: jax.Array) -> jax.Array:
@@ -51,9 +49,9 @@ def lower(
 
 
 def _options(config: Config, mesh: jax.sharding.Mesh, shape: tuple[int, ...]) -> dict[str, Any]:
-    size, devices = config.optimizer.micro_batch_size_per_device, num_shards(mesh)
+    size = config.optimizer.micro_batch_size_per_device
     return {
-        "micro": Micro.plan(*shape[:2], size and size * devices, devices),
+        "count": shape[0] * shape[1] // (size * num_shards(mesh)) if size else 1,
         "temperature": config.rollout.temperature,
         "chunk_size": config.optimizer.logprob_chunk_size,
     }
@@ -74,12 +72,15 @@ def _summed_k1(run: Run, groups: Sequence[Group]) -> list[np.ndarray]:
     It is k1, log(behaviour / reference), summed over a completion's tokens (Ziegler et al. 2019, arXiv 1909.08593;
     REINFORCE++, Hu 2025, arXiv 2501.03262, with discount 1).
     """
-    counts = [len(g.lengths) for g in groups]
-    everything = [Kept(g, np.arange(n), np.zeros(n, np.float32)) for g, n in zip(groups, counts, strict=True)]
+    size = block_size(run.config)
+    everything = [Kept(g, np.arange(len(g.lengths)), np.zeros(len(g.lengths), np.float32)) for g in groups]
     batch = make_batch(run.config, everything, num_shards(run.mesh))
     rows = place((batch.prompts, batch.prompt_lengths, batch.completions), batch_sharding(run.mesh))
     references = to_host(reference_logprobs(run, *rows))
     own = np.arange(references.shape[-1]) < batch.lengths[..., None]
-    blocks = np.where(own, batch.behaviour_logprobs - references, 0.0).sum(-1)
-    ends = np.cumsum([-(-n // block_size(run.config)) for n in counts])
-    return [part.ravel()[:n] for part, n in zip(np.split(blocks, ends)[:-1], counts, strict=True)]
+    kls = iter(np.where(own, batch.behaviour_logprobs - references, 0.0).sum(-1))
+    summed = [np.zeros(len(g.lengths), np.float32) for g in groups]
+    for kept, out in zip(everything, summed, strict=True):
+        for block in blocks_of(kept, size):
+            out[block.rows] = next(kls)[: len(block.rows)]
+    return summed

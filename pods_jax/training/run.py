@@ -119,13 +119,13 @@ def optimizer_of(config: Config) -> optax.GradientTransformation:
     return make_optimizer(config.optimizer, config.training.num_steps * config.objective.num_iterations)
 
 
-def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh) -> Callable:
-    """What `make_update` gives for a config."""
+def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh, **options: Any) -> Callable:
+    """What `make_update` gives for a config; `options` are its own."""
     micro = config.optimizer.micro_batch_size_per_device
     return make_update(
         model, optimizer_of(config), config.objective, mesh=mesh, temperature=config.rollout.temperature,
         micro_batch_size=micro and micro * num_shards(mesh), chunk_size=config.optimizer.logprob_chunk_size,
-        max_completion_length=config.rollout.max_completion_length, lora=config.lora,
+        max_completion_length=config.rollout.max_completion_length, lora=config.lora, **options,
     )  # fmt: skip
 
 

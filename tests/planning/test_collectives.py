@@ -23,6 +23,7 @@ def test_bytes_of_types():
         "channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}, use_global_device_ids=true",
         "channel_id=1, replica_groups=[2,4]<=[8], dimensions={0}",
         "replica_groups=mesh['axis_0'=2,'axis_1'=2,'axis_2'=2] {'axis_0','axis_2'}, to_apply=%add",
+        "replica_groups=mesh['a'=2,'b'=2,'c'=2], device_ids=([2,2,2]T(2,1,0)) {'a','b'}, to_apply=%add",
     ],
 )
 def test_sizes_of_groups(attributes):
@@ -37,6 +38,20 @@ ENTRY %main (p: f32[16]) -> f32[64] {
 }
 """
     assert traffic(program) == {"all-gather": (1, 64 * 4 * 3 / 4)}
+
+
+def test_what_a_tpu_sends_where_each_device_keeps_a_part_of_a_sum():
+    program = """
+%all-reduce-scatter.1 (input: f32[64]) -> f32[16] {
+  %sum = f32[64]{0} all-reduce(%input), replica_groups={{0,1,2,3}}, to_apply=%add
+  ROOT %part = f32[16]{0} dynamic-slice(%sum, %start), dynamic_slice_sizes={16}
+}
+
+ENTRY %main (p: f32[64]) -> f32[16] {
+  ROOT %fusion = f32[16]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.1
+}
+"""
+    assert traffic(program) == {"reduce-scatter": (1, 64 * 4 * 3 / 4)}
 
 
 def test_a_condition_that_only_counts_says_how_often_a_loop_runs():
