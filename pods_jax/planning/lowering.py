@@ -171,7 +171,7 @@ def sampling(setting: Setting) -> Program:
     capacities = [capacity(min(t + C - t % C, T), C, T) for t in range(1, T)]  # where token t goes through the layers
     rollouts = r.num_prompts * r.num_generations
     work = flops.prefill_flops(c, r.num_prompts, S) + flops.decode_flops(c, rollouts, S, T, sum(capacities))
-    cache_reads = sum(cache_bytes(c, layouts[0], S, k + 1, dtype, mesh) for k in capacities)
+    cache_reads = sum(cache_bytes(c, layouts[0], S, k, dtype, mesh) for k in capacities)
     return Program(
         name="sampling",
         lower=lower,

@@ -68,7 +68,7 @@ def device_bytes(tree: Any) -> int:
 
 
 def cache_bytes(c: ModelConfig, layout: Layout, S: int, T: int, dtype: DTypeLike, mesh: Mesh) -> int:
-    """Keys and values on one device, with its share of blocks: S of each block's prompt, T - 1 of each rollout."""
+    """Keys and values on one device, with its share of blocks: S of each block's prompt, T of each rollout."""
     blocks, g = layout.rows.shape
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
-    return kv_bytes(c, dtype, mesh) * (blocks * S + blocks * g * max(T - 1, 1)) // parts
+    return kv_bytes(c, dtype, mesh) * (blocks * S + blocks * g * T) // parts

@@ -70,6 +70,7 @@ def _work_table(plan: Plan) -> Table:
     table = Table("in a step", title="work by formula, traffic from the program, times an ESTIMATE: the least possible")
     for phase in plan.phases:
         table.add_column(phase.program.name, justify="right")
+    table.add_row("runs", *(str(p.program.runs) for p in plan.phases))
     table.add_row("TFLOP, all devices", *(f"{p.program.flops * p.program.runs / 1e12:,.3g}" for p in plan.phases))
     for kind in sorted({kind for phase in plan.phases for kind in phase.traffic}):
         sent = [p.traffic[kind].sent_bytes * p.program.runs if kind in p.traffic else 0.0 for p in plan.phases]
@@ -114,6 +115,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
                 "bytes": {name: sizes[i] for name, sizes in rows.items() if sizes[i]},
                 "peak_bytes": phase.memory.peak,
                 "compiled": phase.memory.fits,
+                "runs": phase.program.runs,
                 "flops": phase.program.flops * phase.program.runs,
                 "sent_bytes": {k: t.sent_bytes * phase.program.runs for k, t in phase.traffic.items()},
                 "times_s_estimate": phase.times_s,

@@ -33,6 +33,7 @@ def lower(
     Where one chunk holds all tokens, this is prefill and decoding. Of `drawing.eos_ids`, only their number matters.
     """
     layers, whole = sliced_shapes(config, params), NamedSharding(sharding.mesh, P())
+    params = {name: w for name, w in params.items() if name != "layers"}
 
     def shape(dims: tuple[int, ...], dtype: str, where: NamedSharding = sharding) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(dims, dtype, sharding=where)
@@ -48,7 +49,7 @@ def lower(
     )
     if chunk_size >= max_new_tokens:
         return begin.lower(config, params, layers, *rows, key, temperature, length=max_new_tokens, drawing=drawing)
-    start = functools.partial(begin, config, length=chunk_size, drawing=drawing, capacity=max_new_tokens - 1)
+    start = functools.partial(begin, config, length=chunk_size, drawing=drawing, capacity=max_new_tokens)
     _, blocks = jax.eval_shape(start, params, layers, *rows, key, temperature)
     return proceed.lower(
         config, params, layers, placed(blocks, sharding), key, temperature, shape((), "int32", whole),

@@ -16,7 +16,7 @@ from pods_jax.rollout.decode import Blocks, Decoded, Drawing, begin, proceed, re
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What all passes of a call share; see `generate`. layers: from `layer_slices`."""
+    """What all passes of a call share; see `generate`. layers: from `layer_slices`; params: the rest."""
 
     config: ModelConfig
     params: Params
@@ -42,9 +42,12 @@ class Job:
 
 
 def capacity(num_tokens: int, chunk_size: int, max_new_tokens: int) -> int:
-    """Of a cache for so many tokens, the last of which is never in it: a bucket of chunks."""
+    """Of a cache for so many tokens: a bucket of chunks.
+
+    The last token is never in it; but of a multiple of 128 a TPU keeps the layout that decoding wants, and copies none.
+    """
     chunks = bucket(-(-num_tokens // chunk_size))
-    return min(chunks * chunk_size, max_new_tokens) - 1
+    return min(chunks * chunk_size, max_new_tokens)
 
 
 def decoded_chunks(job: Job, layout: Layout) -> Iterator[tuple[Layout, int, Decoded]]:

@@ -91,7 +91,7 @@ def begin(
     if owners is not None:
         of_prompts = jax.tree.map(lambda x: take(x, owners), of_prompts)
     hidden, *of_prompts = of_prompts
-    cache = [empty_cache(samples.size, capacity or max(length - 1, 1), c) for c in caches]
+    cache = [empty_cache(samples.size, capacity or length, c) for c in caches]
     blocks = Blocks(*of_prompts, samples, jnp.zeros_like(samples), jnp.int32(0), cache)
     draw = _drawer(params, blocks, key, temperature, drawing)
     token, decoded = draw(jnp.repeat(hidden, samples.shape[1], 0), blocks.t, _empty(samples, length, drawing))
@@ -175,7 +175,7 @@ def _empty(samples: Int[Array, "B g"], length: int, drawing: Drawing) -> Decoded
 
 def _drawer(params: Params, blocks: Blocks, key: Key[Array, ""], temperature: Array, drawing: Drawing) -> Draw:
     """Draws into a chunk that begins with token `blocks.t`; rollouts that are done get padding."""
-    uniforms = rollout_uniforms(key, blocks.prompt_ids, blocks.samples, blocks.cache[0].k.shape[-1] + 1)
+    uniforms = rollout_uniforms(key, blocks.prompt_ids, blocks.samples, blocks.cache[0].k.shape[-1])
 
     def draw(hidden: Array, t: Array, d: Decoded) -> tuple[Array, Decoded]:
         logits = project(hidden, params) / temperature

@@ -21,7 +21,7 @@ def rows_that_fit(budget: int, token_bytes: int, prompt_length: int, max_new_tok
     Raises:
       UserError: not even one rollout does.
     """
-    rows = (budget // token_bytes - 2 * prompt_length) // max(max_new_tokens - 1, 1)
+    rows = (budget // token_bytes - 2 * prompt_length) // max_new_tokens
     if rows < 1:
         needed = token_bytes * block_tokens(1, prompt_length, max_new_tokens)
         raise UserError(
@@ -36,4 +36,4 @@ def block_tokens(size: int, prompt_length: int, max_new_tokens: int) -> int:
 
     The prompt counts twice: as it is computed, once for all its blocks, and as the block reads it.
     """
-    return size * max(max_new_tokens - 1, 1) + 2 * prompt_length
+    return size * max_new_tokens + 2 * prompt_length

@@ -81,7 +81,7 @@ def generate(
     layouts = planned_passes(counts, token_bytes, longest, T, devices, chunk_size, max_cache_bytes_per_device)
     job = Job(
         config=model.config,
-        params=params,
+        params={name: w for name, w in params.items() if name != "layers"},
         layers=layer_slices(model.config, params),
         prompts=prompts,
         prompt_ids=np.arange(P) if prompt_ids is None else np.asarray(prompt_ids),

@@ -169,10 +169,10 @@ def recorded_sampler():
 
 
 def cache_is_split(run, text):
-    """Whether the sampler's loop carries this device's part of the values [R, K, T - 1, h], and never all of them."""
+    """Whether the sampler's loop carries this device's part of the values [R, K, T, h], and never all of them."""
     shape, c = run.sampling_mesh.shape, run.model.config
     R, K = 64 // (shape["data"] * shape["fsdp"]), c.num_key_value_heads // shape["tensor"]
-    return f"f32[{R},{K},3,{c.head_dim}]" in text and f"f32[64,{c.num_key_value_heads},3,{c.head_dim}]" not in text
+    return f"f32[{R},{K},4,{c.head_dim}]" in text and f"f32[64,{c.num_key_value_heads},4,{c.head_dim}]" not in text
 
 
 def moves():

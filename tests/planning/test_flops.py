@@ -51,7 +51,7 @@ def test_sampling():
             drawing=Drawing(False, 0, 1.0, (0,), 0),
         )
     )(PARAMS, jax.random.key(0))  # fmt: skip
-    expected = flops.prefill_flops(CONFIG, P, S) + flops.decode_flops(CONFIG, P * M, S, T, cached=(T - 1) ** 2)
+    expected = flops.prefill_flops(CONFIG, P, S) + flops.decode_flops(CONFIG, P * M, S, T, cached=(T - 1) * T)
     assert product_flops(program.jaxpr, loop_trips=T - 1) == expected
 
 

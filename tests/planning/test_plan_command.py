@@ -61,7 +61,7 @@ def test_all_else_that_an_update_is_given_is_its_batch(planned):
 def test_the_cache_is_within_the_samplers_temporaries(planned):
     devices, plan = planned
     parts = plan["phases"]["sampling"]["bytes"]
-    assert parts["KV cache"] == 2 * 2 * 16 * 4 * (8 * 12 + 8 * 8 * 6) // devices
+    assert parts["KV cache"] == 2 * 2 * 16 * 4 * (8 * 12 + 8 * 8 * 7) // devices
     assert parts["other temporaries"] > 0
 
 

@@ -86,7 +86,7 @@ def test_what_is_computed_follows_the_rollouts_that_go_on(monkeypatch):
     expected = []
     for start in range(3, T, 3):
         blocks = sum(-(-int((group > start).sum()) // BLOCK_LIMIT) for group in goes_on)
-        expected.append((bucket(blocks), BLOCK_LIMIT, min(3 * bucket(start // 3 + 1), T) - 1))
+        expected.append((bucket(blocks), BLOCK_LIMIT, min(3 * bucket(start // 3 + 1), T)))
     assert shapes == expected
     assert len({blocks for blocks, *_ in shapes}) > 1
 
@@ -112,7 +112,7 @@ def test_passes_change_nothing_and_use_their_budget(monkeypatch):
         decoded, blocks = begin(*args, **options)
         prompts = sum(x.nbytes for x in jax.tree.leaves(blocks.prompts))
         token = sum(x.nbytes for x in jax.tree.leaves(blocks.cache)) // blocks.cache[0].k.shape[-1]
-        held.append(2 * prompts + token * (T - 1))
+        held.append(2 * prompts + token * T)
         return decoded, blocks
 
     begin = chunks.begin
