@@ -105,7 +105,8 @@ def draw_costs(axes: Axes, lines: Sequence[Line]) -> None:
         bottoms += heights
     digits, size = (3, 7) if len(lines) < 5 else (2, 6)  # more would run into each other
     for place, total in zip(places, bottoms, strict=True):
-        axes.annotate(f"{total:#.{digits}g}", (place, total), ha="center", va="bottom", fontsize=size)
+        text = f"{total:#.{digits}g}".removesuffix(".")
+        axes.annotate(text, (place, total), ha="center", va="bottom", fontsize=size)
     axes.set_xticks(places, [line.look.label for line in lines])
     if len(lines) > 2:
         axes.tick_params(axis="x", labelrotation=30)

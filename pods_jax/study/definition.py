@@ -1,8 +1,9 @@
 """What the study compares, as data: runs, seeds, step costs, tables, and what counts as reached.
 
 The learning rates are those of the configs: for `configs/demo.py` 1e-3 was the best of {5e-4, 1e-3, 2e-3} on seed 100,
-which is not reported, for GRPO, GRPO-GA and PODS, and at least not worse for random and max-reward. That of the larger
-policy is 2.5e-4, the best of {1.25e-4, 2.5e-4, 5e-4} for PODS on the same seed.
+which is not reported, for GRPO, GRPO-GA and PODS, and at least not worse for random and max-reward. The larger policy
+was trained on the same seed with 2.5e-4 and 5e-4 by all three, which did better with the first, and with 1.25e-4 by
+PODS, which was slower.
 """
 
 import dataclasses
