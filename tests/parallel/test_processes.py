@@ -105,6 +105,7 @@ def test_two_processes_stop_together_and_one_goes_on(one, tmp_path):
     agree(one, tmp_path)
 
 
+@pytest.mark.slow
 def test_one_process_stops_and_two_go_on_and_evaluate(one, tmp_path):
     train(load_config(DEMO, [*OPTIONS, "training.max_minutes=1e-9"]), tmp_path, Reporter(quiet=True))
     assert ran("train.py", tmp_path, 2)["steps"] == 4
