@@ -12,7 +12,7 @@ from pods_jax.models.decoder import ModelConfig
 from pods_jax.rollout.blocks import Layout
 from pods_jax.rollout.memory import kv_bytes
 
-_OVERFLOW = re.compile(r"Used ([\d.]+)([KMGT]) of ([\d.]+)([KMGT]) hbm")
+_OVERFLOW = re.compile(r"Ran out of memory .*?(?:Used |HLO temporaries \()([\d.]+)([KMGT])")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 

@@ -48,7 +48,7 @@ def memory_rows(plan: Plan) -> dict[str, list[int]]:
 def _parts(phase: Phase) -> dict[str, int]:
     m, p = phase.memory, phase.program
     if not m.fits:
-        return {"asked for, in all": m.temporaries, "not seen by the program": m.beside}
+        return {"asked for, at least": m.temporaries, "not seen by the program": m.beside}
     parts = p.given | {"other arguments": m.arguments - sum(p.given.values())}
     within = p.within if sum(p.within.values()) <= m.temporaries else {}  # small ones may be on the chip itself
     parts |= within | {"other temporaries": m.temporaries - sum(within.values())}
