@@ -152,6 +152,8 @@ class ObjectiveConfig:
     old_logprobs: what the ratio is taken against: "recompute", the policy before the step's first update (so that
       stale rollouts count as on-policy), or "behaviour", the log-probabilities that each rollout was sampled with.
     kl_penalty: beta times the KL is a term of the "loss", or is taken off the "reward" (summed k1, before selection).
+    num_iterations, steps_per_generation: passes over a step's groups, and into how many optimizer steps, each on as
+      many groups, a pass is split.
     importance_sampling_cap: bound of the weight that corrects what sampler and learner disagree on; None: no weight.
     """
 
@@ -173,7 +175,13 @@ class ObjectiveConfig:
     old_logprobs: str = "recompute"
     importance_sampling_cap: float | None = None
     num_iterations: int = 1
+    steps_per_generation: int = 1
     mask_truncated_completions: bool = False
+
+    @property
+    def updates_per_step(self) -> int:
+        """How many optimizer steps a training step makes."""
+        return self.num_iterations * self.steps_per_generation
 
     @property
     def loss_beta(self) -> float:
@@ -188,7 +196,7 @@ class ObjectiveConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW, its schedule over training.num_steps, and how a batch is split to fit memory.
+    """AdamW, its schedule, in optimizer steps over the whole run, and how a batch is split to fit memory.
 
     decay_fraction: the share of the steps, at the end, in which "warmup_stable_decay" falls to 0.
     logprob_chunk_size: tokens that are projected onto the vocabulary at a time; None: 64 MiB of logits a device.

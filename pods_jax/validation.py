@@ -18,8 +18,8 @@ from pods_jax.selection import RULES
 _POSITIVE = (
     "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
     "rollout.temperature", "rollout.chunk_size", "selection.num_kept", "objective.num_iterations",
-    "optimizer.learning_rate", "training.num_steps", "training.keep_checkpoints", "training.max_skipped_updates",
-    "evaluation.num_prompts", "evaluation.batch_size",
+    "objective.steps_per_generation", "optimizer.learning_rate", "training.num_steps", "training.keep_checkpoints",
+    "training.max_skipped_updates", "evaluation.num_prompts", "evaluation.batch_size",
     "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
     "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
     "warm_start.learning_rate", "lora.alpha",
@@ -39,17 +39,17 @@ def violations(config: Config) -> list[str]:
 
 def validate_on_devices(config: Config, data_parallel: int) -> None:
     """The checks that need the mesh: every device gets whole groups. data_parallel: devices that split the groups."""
-    c = config.rollout
-    problems = []
+    c, m, problems = config.rollout, config.selection.num_kept, []
     if c.num_prompts % data_parallel:
         problems.append(
             f"rollout.num_prompts = {c.num_prompts} must be a multiple of the {data_parallel} data-parallel devices"
         )
-    micro = config.optimizer.micro_batch_size_per_device
-    if micro and (c.num_prompts * config.selection.num_kept) % (micro * data_parallel):
+    micro, updates = config.optimizer.micro_batch_size_per_device, config.objective.steps_per_generation
+    prompts, named = c.num_prompts // updates, micro or f"None (m = {m})"
+    if (micro or updates > 1) and (prompts * m) % ((micro or m) * data_parallel):
         problems.append(
-            f"optimizer.micro_batch_size_per_device = {micro} x {data_parallel} devices must divide the "
-            f"{c.num_prompts} x {config.selection.num_kept} rollouts of a step"
+            f"optimizer.micro_batch_size_per_device = {named} x {data_parallel} devices must divide the "
+            f"{prompts} x {m} rollouts of an update"
         )
     raise_problems(problems)
 
@@ -166,6 +166,9 @@ def _sizes(config: Config) -> Iterator[str]:
         yield f"selection.rule 'all' keeps all rollouts: selection.num_kept = {m} must be rollout.num_generations = {n}"
     if m < 2:
         yield f"selection.num_kept (m = {m}) must be at least 2: a group of one has no advantage"
+    prompts, updates = config.rollout.num_prompts, config.objective.steps_per_generation
+    if updates > 0 and prompts % updates:
+        yield f"objective.steps_per_generation = {updates} must divide rollout.num_prompts = {prompts}"
     micro = config.optimizer.micro_batch_size_per_device
     if micro is not None and not (_divides(m, micro) or _divides(micro, m)):
         yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or divisor of m = {m}"

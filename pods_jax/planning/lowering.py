@@ -146,9 +146,12 @@ def _quantized(full: Params, kind: str, mesh: Mesh) -> Params:
 
 def programs(setting: Setting) -> Iterator[Program]:
     """What the training loop runs on the devices in a step, at its largest shapes."""
+    config = setting.config
     yield sampling(setting)
-    if setting.config.objective.beta:
+    if config.objective.beta:
         yield scoring(setting)
+    if config.objective.steps_per_generation > 1 and config.objective.old_logprobs == "recompute":
+        yield rescoring(setting)
     yield update(setting)
 
 
@@ -202,6 +205,25 @@ def scoring(setting: Setting) -> Program:
         beside=sum(setting.held().values()) - device_bytes(weights),
         flops=sum(flops.scoring_flops(c, P, m, S, T, dataclasses.replace(config.lora, rank=0))),
         read_bytes=device_bytes(weights) * num_micro_batches(setting, P * m),
+        runs=1 if config.objective.reward_beta else config.objective.steps_per_generation,
+    )
+
+
+def rescoring(setting: Setting) -> Program:
+    """The old log-probabilities of what the optimizer steps after the first of a pass train on."""
+    config, batch, params = setting.config, batch_shapes(setting), setting.state.params
+    rollouts = (batch.prompts, batch.prompt_lengths, batch.completions)
+    (P, m, T), S = rollouts[2].shape, rollouts[0].shape[1]
+    weights = params if setting.base is None else adapt(setting.base, params, config.lora.scale)
+    return Program(
+        name="rescoring",
+        lower=functools.partial(reference.lower, config, setting.model, setting.mesh, weights, rollouts),
+        given={name: setting.held()[name] for name in ("parameters", "frozen weights")},
+        within={},
+        beside=sum(setting.held().values()) - device_bytes(weights),
+        flops=sum(flops.scoring_flops(setting.model.config, P, m, S, T, config.lora)),
+        read_bytes=device_bytes(weights) * num_micro_batches(setting, P * m),
+        runs=config.objective.steps_per_generation - 1,
     )
 
 
@@ -223,7 +245,7 @@ def update(setting: Setting) -> Program:
         beside=held["reference"],
         flops=flops.update_flops(c, P, m, S, T, config.lora, recomputes),
         read_bytes=passes * (held["parameters"] + held["frozen weights"]) + gradients + 2 * trained,
-        runs=config.objective.num_iterations,
+        runs=config.objective.updates_per_step,
     )
 
 
@@ -235,8 +257,8 @@ def num_micro_batches(setting: Setting, rollouts: int) -> int:
 
 def batch_shapes(setting: Setting) -> Batch:
     """The batch that `make_batch` would make of a step's rollouts if all have the greatest length."""
-    config = setting.config
-    P, size = _blocks(setting, config.selection.num_kept)
+    config, updates = setting.config, setting.config.objective.steps_per_generation
+    P, size = _blocks(setting, config.selection.num_kept, updates)
     prompts, prompt_lengths, completions = _rollout_shapes(setting, P, size)
     row, token = completions.update(shape=(P, size)), completions.update(dtype="float32")
     return Batch(
@@ -246,15 +268,15 @@ def batch_shapes(setting: Setting) -> Batch:
         lengths=row,
         advantages=row.update(dtype="float32"),
         behaviour_logprobs=token,
-        old_logprobs=token if config.objective.old_logprobs == "behaviour" else None,
+        old_logprobs=token if config.objective.old_logprobs == "behaviour" or updates > 1 else None,
         ref_logprobs=token if config.objective.loss_beta else None,
     )
 
 
-def _blocks(setting: Setting, per_group: int) -> tuple[int, int]:
-    """How many blocks `make_batch` makes of num_prompts groups of so many, and their size."""
+def _blocks(setting: Setting, per_group: int, updates: int = 1) -> tuple[int, int]:
+    """How many blocks `make_batch` makes of num_prompts / updates groups of so many, and their size."""
     config, size = setting.config, block_size(setting.config)
-    needed = config.rollout.num_prompts * -(-per_group // size)
+    needed = config.rollout.num_prompts // updates * -(-per_group // size)
     return num_blocks(config, needed, num_shards(setting.mesh)), size
 
 

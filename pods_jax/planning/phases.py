@@ -64,9 +64,10 @@ class Plan:
         return None if self.chip is None else self.peak_bytes <= CHIPS[self.chip].hbm_bytes
 
 
-def plan_step(
-    config: Config, topology: str, devices: Any, say: Say, names: Iterable[str] = ("sampling", "scoring", "update")
-) -> Plan:
+PHASES = ("sampling", "scoring", "rescoring", "update")
+
+
+def plan_step(config: Config, topology: str, devices: Any, say: Say, names: Iterable[str] = PHASES) -> Plan:
     """Compiles the programs of a step, one after the other.
 
     Args:

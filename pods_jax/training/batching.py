@@ -1,6 +1,7 @@
 """Groups, of any number and any sizes, to the learner's batch: select, compare, lay out what is kept."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -87,13 +88,23 @@ def _entropies(group: Group) -> np.ndarray:
 # ---------------------------------------------------------------- the batch
 
 
+def make_batches(config: Config, kept: Sequence[Kept], devices: int) -> list[Batch]:
+    """A batch for each optimizer step of a pass over the groups, consecutive ones together (see `make_batch`).
+
+    There are objective.steps_per_generation, or as many as groups where these are fewer.
+    """
+    count = max(1, min(config.objective.steps_per_generation, len(kept)))
+    ends = [round(i * len(kept) / count) for i in range(count + 1)]
+    return [make_batch(config, kept[start:end], devices) for start, end in itertools.pairwise(ends)]
+
+
 def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
     """The kept rollouts in equal blocks, each beside its prompt, as host arrays; padding has length 0.
 
     A block is a group's m kept rollouts, or as many of them as one micro-batch of a device holds; a larger group is cut
     into several, the shortest rollouts first, so that few blocks are as wide as the longest; a smaller one leaves a
-    block's end empty. The number of blocks is what num_prompts groups of m need, or more in few sizes; completions are
-    trimmed to a bucket.
+    block's end empty. The number of blocks is what groups of m need that are an update's share of num_prompts, or more
+    in few sizes; completions are trimmed to a bucket.
     """
     size = block_size(config)
     blocks = [block for k in kept for block in blocks_of(k, size)]
@@ -139,7 +150,7 @@ def block_size(config: Config) -> int:
 def num_blocks(config: Config, needed: int, devices: int) -> int:
     """How many blocks a batch has that needs so many; a whole number of micro-batches on every device."""
     size, micro = block_size(config), config.optimizer.micro_batch_size_per_device
-    usual = config.rollout.num_prompts * config.selection.num_kept // size
+    usual = config.rollout.num_prompts // config.objective.steps_per_generation * config.selection.num_kept // size
     unit = devices * max(1, (micro or size) // size)
     return usual if needed <= usual else unit * bucket(-(-needed // unit))
 

@@ -1,4 +1,4 @@
-"""The reference policy: its log-probabilities, and the KL to it as a penalty in the reward."""
+"""Log-probabilities of rollouts under the reference and the policy, and the KL as a penalty in the reward."""
 
 import dataclasses
 import functools
@@ -13,6 +13,7 @@ from pods_jax.config import Config
 from pods_jax.learner.update import cut, joined
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
+from pods_jax.models.lora import adapt
 from pods_jax.parallel import batch_sharding, num_shards, place, to_host
 from pods_jax.records import Group
 from pods_jax.rollout.scoring import group_logprobs
@@ -35,9 +36,20 @@ def _score(
 
 def reference_logprobs(run: Run, prompts: jax.Array, prompt_lengths: jax.Array, completions: jax.Array) -> jax.Array:
     """[P, n, T], of completions [P, n, T] of prompts [P, S]; as many at a time as in the update's micro-batches."""
+    return _logprobs(run, run.ref_params, prompts, prompt_lengths, completions)
+
+
+def policy_logprobs(run: Run, prompts: jax.Array, prompt_lengths: jax.Array, completions: jax.Array) -> jax.Array:
+    """[P, n, T], of completions [P, n, T] of prompts [P, S], under the policy as it is trained."""
+    params = run.state.params
+    if run.base is not None:
+        params = adapt(run.base, params, run.config.lora.scale)
+    return _logprobs(run, params, prompts, prompt_lengths, completions)
+
+
+def _logprobs(run: Run, params: Params, *rollouts: jax.Array) -> jax.Array:
     model = run.model.clone(activations=batch_sharding(run.mesh))
-    options = _options(run.config, run.mesh, completions.shape)
-    return _score(model, run.ref_params, prompts, prompt_lengths, completions, **options)
+    return _score(model, params, *rollouts, **_options(run.config, run.mesh, rollouts[-1].shape))
 
 
 def lower(

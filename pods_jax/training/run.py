@@ -116,7 +116,7 @@ def make_run(config: Config, task: Task, pool: RewardPool, on_warm_start: Callab
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
     """Its schedule ends with the run."""
-    return make_optimizer(config.optimizer, config.training.num_steps * config.objective.num_iterations)
+    return make_optimizer(config.optimizer, config.training.num_steps * config.objective.updates_per_step)
 
 
 def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh, **options: Any) -> Callable:

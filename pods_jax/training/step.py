@@ -1,5 +1,7 @@
 """One training step: allocate, sample, verify, select, update."""
 
+from collections.abc import Sequence
+
 import jax
 import numpy as np
 
@@ -9,9 +11,9 @@ from pods_jax.learner.optimizer import make_schedule
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.records import Group
 from pods_jax.training.accounts import count_trained, settle
-from pods_jax.training.batching import make_batch, select_groups
+from pods_jax.training.batching import make_batches, select_groups
 from pods_jax.training.metrics import candidate_metrics, rollout_metrics, staleness_metrics
-from pods_jax.training.reference import reference_logprobs
+from pods_jax.training.reference import policy_logprobs, reference_logprobs
 from pods_jax.training.rounds import collect_groups
 from pods_jax.training.run import Metrics, Run
 
@@ -38,9 +40,9 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
         return {}, []
     with run.clock.phase("select"):
         kept, metrics = select_groups(run.config, groups, select_key)
-        batch = make_batch(run.config, kept, num_shards(run.mesh))
+        batches = make_batches(run.config, kept, num_shards(run.mesh))
     with run.clock.phase("update"):
-        metrics |= optimise(run, batch)
+        metrics |= optimise(run, batches)
     trained = [(k.group, np.unique(k.rows)) for k in kept]
     count_trained(run.totals, [group.lengths[rows] for group, rows in trained])
     metrics |= settle(run.totals, run.allocator.held()) | run.allocator.metrics()
@@ -51,32 +53,46 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
 
 def _learning_rate(run: Run, step: int) -> float:
     """Of the step's first update."""
-    per_step = run.config.objective.num_iterations
+    per_step = run.config.objective.updates_per_step
     schedule = make_schedule(run.config.optimizer, run.config.training.num_steps * per_step)
     return float(schedule((step - 1) * per_step))
 
 
-def optimise(run: Run, batch: Batch) -> Metrics:
-    """num_iterations optimizer steps on the batch.
+def optimise(run: Run, batches: Sequence[Batch]) -> Metrics:
+    """num_iterations passes over the batches, an optimizer step on each; metrics are means over the last pass.
 
-    Unless the batch names old log-probabilities, all steps but the first take the ratio against the first's policy.
+    Unless the batches name old log-probabilities, ratios are taken against the policy before the first of these steps.
 
     Raises:
       Diverged: training.max_skipped_updates updates in a row were skipped.
     """
-    on_host, batch = batch, place(batch, batch_sharding(run.mesh))
-    if run.config.objective.loss_beta:
-        references = reference_logprobs(run, batch.prompts, batch.prompt_lengths, batch.completions)
-        batch = batch._replace(ref_logprobs=references)
-    skipped = []
+    on_device = [_completed(run, batch, first=i == 0) for i, batch in enumerate(batches)]
+    taken = []
     for _ in range(run.config.objective.num_iterations):
-        run.state, metrics, logprobs = run.update(run.state, batch, run.base)
-        skipped.append(metrics["skipped_updates"])
-        if batch.old_logprobs is None:
-            batch = batch._replace(old_logprobs=logprobs)
-    metrics, skipped = jax.device_get((metrics, skipped))
-    for flag in skipped:
-        run.skipped_in_a_row = run.skipped_in_a_row + 1 if flag else 0
+        for i, batch in enumerate(on_device):
+            run.state, metrics, logprobs = run.update(run.state, batch, run.base)
+            taken.append(metrics)
+            if batch.old_logprobs is None:
+                on_device[i] = batch._replace(old_logprobs=logprobs)
+    taken = jax.device_get(taken)
+    for metrics in taken:
+        run.skipped_in_a_row = run.skipped_in_a_row + 1 if metrics["skipped_updates"] else 0
     if run.skipped_in_a_row >= run.config.training.max_skipped_updates:
-        raise Diverged(on_host)
-    return {k: float(v) for k, v in metrics.items()} | {"skipped_updates": float(sum(skipped))}
+        raise Diverged(batches[-1])
+    combined = {k: _combined(k, [float(m[k]) for m in taken[-len(batches) :]]) for k in taken[-1]}
+    return combined | {"skipped_updates": float(sum(m["skipped_updates"] for m in taken))}
+
+
+def _completed(run: Run, batch: Batch, first: bool) -> Batch:
+    """The batch on the devices, with the log-probabilities that its loss needs; the first one's own serve as old."""
+    batch = place(batch, batch_sharding(run.mesh))
+    rollouts = batch.prompts, batch.prompt_lengths, batch.completions
+    if run.config.objective.loss_beta:
+        batch = batch._replace(ref_logprobs=reference_logprobs(run, *rollouts))
+    if batch.old_logprobs is None and not first:
+        batch = batch._replace(old_logprobs=policy_logprobs(run, *rollouts))
+    return batch
+
+
+def _combined(name: str, values: Sequence[float]) -> float:
+    return max(values) if name.endswith("/max") else float(np.mean(values))

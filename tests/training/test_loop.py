@@ -70,7 +70,11 @@ def test_the_same_seed_repeats_and_another_does_not(tiny, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"objective": {"beta": 0.1, "num_iterations": 2}}, {"lora": {"rank": 2}, "objective": {"beta": 0.1}}],
+    [
+        {},
+        {"objective": {"beta": 0.1, "num_iterations": 2}},
+        {"lora": {"rank": 2}, "objective": {"beta": 0.1, "steps_per_generation": 2}},
+    ],
     ids=["plain", "reference", "lora"],
 )
 def test_a_killed_run_goes_on_to_the_same_end(tiny, tmp_path, change):
