@@ -230,7 +230,7 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """When to stop, evaluate, save and log; max_minutes counts `wall_time_s`; 0 switches a cadence off.
+    """When to stop, evaluate, save and log; minutes are those of `wall_time_s`; 0 switches a cadence off.
 
     keep_checkpoints: how many of the newest are kept. keep_best: the most accurate policy that was evaluated is saved
     and kept too. max_skipped_updates: so many in a row, for a loss or gradient that is not finite, stop the run.
@@ -239,6 +239,7 @@ class TrainingConfig:
     num_steps: int = 100
     max_minutes: float | None = None
     eval_every_steps: int = 0
+    eval_every_minutes: float = 0.0
     checkpoint_every_steps: int = 0
     checkpoint_every_minutes: float = 10.0
     keep_checkpoints: int = 2
@@ -248,13 +249,44 @@ class TrainingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class EvaluationSet:
+    """A data set to evaluate on: a registered name, its files and options as in `DataConfig`, and how much of it."""
+
+    name: str
+    path: str | None = None
+    options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    num_prompts: int = 256
+    num_samples: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """num_samples at `temperature` and one greedy completion for each of the first num_prompts test problems."""
+    """num_samples at `temperature` and one greedy completion for each of the first num_prompts test problems.
+
+    top_k, top_p: of the samples; 0 and 1 switch them off.
+    sets: more sets than that of the data section, by the prefix of their metrics: keys of `EvaluationSet`. What a set
+      leaves out is its prefix for the name, and the numbers given here: {"aime24": {"num_samples": 32}}.
+    """
 
     num_prompts: int = 256
     num_samples: int = 4
     temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
     batch_size: int = 64
+    sets: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+
+    def parsed_sets(self) -> tuple[dict[str, EvaluationSet], list[str]]:
+        """The sets by prefix, and what is wrong with them, as `from_mapping`."""
+        parsed, problems = {}, []
+        for prefix, given in self.sets.items():
+            if not isinstance(given, Mapping | ConfigDict):
+                problems.append(f"evaluation.sets.{prefix} must be a mapping, got {given!r}")
+                continue
+            values = {"name": prefix, "num_prompts": self.num_prompts, "num_samples": self.num_samples, **given}
+            parsed[prefix], wrong = parse_section(EvaluationSet, values, f"evaluation.sets.{prefix}.")
+            problems += wrong
+        return parsed, problems
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,13 +28,14 @@ _NOT_NEGATIVE = (
     "rollout.top_k", "objective.beta", "objective.epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
     "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
     "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
-    "evaluation.temperature", "warm_start.num_steps", "lora.rank",
+    "evaluation.temperature", "evaluation.top_k", "training.eval_every_minutes", "warm_start.num_steps", "lora.rank",
 )  # fmt: skip
 
 
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    return [*_ranges(config), *_names(config), *_rewards(config), *_allocation(config), *_sizes(config)]
+    checks = (_ranges, _names, _rewards, _evaluation_sets, _allocation, _sizes)
+    return [problem for check in checks for problem in check(config)]
 
 
 def validate_on_devices(config: Config, data_parallel: int) -> None:
@@ -66,8 +67,9 @@ def _ranges(config: Config) -> Iterator[str]:
     for key in _NOT_NEGATIVE:
         if not _value(config, key) >= 0:
             yield f"{key} must not be negative, got {_value(config, key)}"
-    if not 0 < config.rollout.top_p <= 1:
-        yield f"rollout.top_p must lie in (0, 1], got {config.rollout.top_p}"
+    for key in ("rollout.top_p", "evaluation.top_p"):
+        if not 0 < _value(config, key) <= 1:
+            yield f"{key} must lie in (0, 1], got {_value(config, key)}"
     if not 0 <= config.optimizer.decay_fraction <= 1:
         yield f"optimizer.decay_fraction must lie in [0, 1], got {config.optimizer.decay_fraction}"
     cap = config.objective.importance_sampling_cap
@@ -138,6 +140,16 @@ def _rewards(config: Config) -> Iterator[str]:
         except UserError as error:
             yield str(error)
     yield from _parts(r)
+
+
+def _evaluation_sets(config: Config) -> Iterator[str]:
+    sets, problems = config.evaluation.parsed_sets()
+    yield from problems
+    for prefix, chosen in sets.items():
+        if chosen.name not in DATASETS:
+            yield f"evaluation.sets.{prefix}: data set '{chosen.name}' is unknown ({nearest(chosen.name, DATASETS)})"
+        if chosen.num_prompts < 1 or chosen.num_samples < 0:
+            yield f"evaluation.sets.{prefix}: num_prompts must be positive, and num_samples not negative"
 
 
 def _parts(reward: RewardConfig) -> Iterator[str]:

@@ -50,6 +50,8 @@ def shrunk(config: Config) -> Config:
     c.update_from_flattened_dict(tiny)
     c.lora.rank = min(c.lora.rank, 2)
     c.data.options = {"base": 3, "digits": 2, "num_train": 24, "num_test": 8, "unseen_fraction": 0.25}
+    if c.evaluation.sets:
+        c.evaluation.sets = {"again": {"name": "addition", "options": c.data.options}}
     n, m = c.rollout.num_generations, c.selection.num_kept
     c.rollout.num_prompts = min(c.rollout.num_prompts, 8)
     c.rollout.num_generations, c.selection.num_kept = 8, max(2, 8 * m // n)

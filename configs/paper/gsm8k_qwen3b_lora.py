@@ -62,7 +62,7 @@ def get_config(argument: str = "pods") -> ConfigDict:
     c.optimizer.weight_decay, c.optimizer.max_grad_norm = 0.1, 0.1  # [code]
 
     c.training.max_minutes, c.training.num_steps = 360.0, 8000  # [paper] 6 hours; [code] max_steps, never reached
-    c.training.eval_every_steps = 150  # [ours] about the 30 minutes of [code] on its hardware
+    c.training.eval_every_minutes = 30.0  # [code]
     c.evaluation.num_prompts, c.evaluation.num_samples = 1319, 5  # [code] the test set, five times
     c.evaluation.temperature = 0.9  # [code]
     c.evaluation.batch_size = 64  # [ours] memory only

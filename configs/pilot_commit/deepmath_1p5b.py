@@ -7,7 +7,7 @@ three differ in the allocation alone. `:pilot_commit_pods` is ours: of each unio
 sets the rollouts a prompt of the baselines.
 
 Sources: [code] the authors' repository (databricks/pilot-commit, 6def20e) and its scripts; [paper] arXiv 2605.26606;
-[ours] where neither says. What differs: [code] validates on seven sets with top_p 0.7, here on one with top_p 1.
+[ours] where neither says. What differs: [code] has a test split of DeepMath, here it is 200 problems that are left out.
 """
 
 from ml_collections import ConfigDict
@@ -77,7 +77,16 @@ def get_config(argument: str = "pilot_commit") -> ConfigDict:
     c.optimizer.micro_batch_size_per_device = 2  # [ours] memory only
 
     c.training.num_steps, c.training.eval_every_steps, c.training.checkpoint_every_steps = 1000, 5, 20  # [code]
-    c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.temperature = 500, 1, 1.0  # [code]
+    c.evaluation.num_prompts, c.evaluation.num_samples = 500, 1  # [code] all of MATH-500, once
+    c.evaluation.temperature, c.evaluation.top_p = 1.0, 0.7  # [code]
+    c.evaluation.sets = {  # [code] small sets 32 times, the others once
+        "aime24": {"num_samples": 32},
+        "aime25": {"num_samples": 32},
+        "amc23": {"num_samples": 32},
+        "minerva": {},
+        "olympiadbench": {"num_prompts": 1000},  # all
+        "deepmath": {},
+    }
     c.evaluation.batch_size = 128  # [ours] memory only
 
     set_method(c, argument, METHODS)

@@ -57,6 +57,7 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
         step = start
         steps = range(start + 1, 1 + (start if run.ended else config.training.num_steps))
         for step in _until(stop, reporter.steps(steps, start)):
+            before_s = run.totals["wall_time_s"]
             metrics = _timed_step(run, folder, step)
             if run.ended:
                 step -= 1  # this one made no update
@@ -65,7 +66,7 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
             _log(folder, board, "metrics.jsonl", step, metrics)
             reporter.step(metrics)
             improved = False
-            if _due(step, config.training.eval_every_steps):
+            if _eval_due(config, step, before_s, run.totals["wall_time_s"]):
                 _evaluate(run, folder, board, step, reporter)
                 improved = _best_step(run, folder) == step
             if improved or _save_due(config, step, run.totals["wall_time_s"] - last_save):
@@ -176,6 +177,13 @@ def _log(folder: Workdir, board: SummaryWriter, name: str, step: int, metrics: d
 
 def _due(step: int, every: int) -> bool:
     return bool(every) and step % every == 0
+
+
+def _eval_due(config: Config, step: int, before_s: float, now_s: float) -> bool:
+    """Whether the step is one of a cadence, or training time passed a multiple of the minutes in it."""
+    period_s = 60 * config.training.eval_every_minutes
+    passed = bool(period_s) and now_s // period_s > before_s // period_s
+    return passed or _due(step, config.training.eval_every_steps)
 
 
 def _save_due(config: Config, step: int, since_s: float) -> bool:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pods_jax.training.run import Run
 
 
+_SCORES = ("accuracy", "greedy_", "format", "both", "mean_length", "truncated")
+
+
 class Reporter:
     """Messages to stdout, progress bars to stderr; quiet: neither."""
 
@@ -31,12 +34,13 @@ class Reporter:
             self._console.print(text)
 
     def task(self, config: Config, task: Task) -> None:
-        dropped = task.train.dropped + task.test.dropped
+        dropped = sum(x.dropped for x in (task.train, task.test, *task.others.values()))
+        more = "".join(f", {len(x.examples):,} of {prefix}" for prefix, x in task.others.items())
         skipped = f"; skipped {task.dataset.skipped} unusable rows" if task.dataset.skipped else ""
         note = f"; dropped {dropped} prompts longer than {config.rollout.max_prompt_length} tokens" if dropped else ""
         self.message(
             f"data     {config.data.name}: {len(task.train.examples):,} training prompts, "
-            f"{len(task.test.examples):,} test problems{note}{skipped}"
+            f"{len(task.test.examples):,} test problems{more}{note}{skipped}"
         )
         r, s = config.rollout, config.selection
         self.message(
@@ -87,8 +91,8 @@ class Reporter:
         for name in columns:
             table.add_column(name, justify="right")
         for key in next(iter(columns.values())):
-            if key.startswith(("accuracy", "greedy_", "format", "both", "mean_length", "truncated")):
-                form = "{:.1f}" if key == "mean_length" else "{:.1%}"
+            if any(part.startswith(_SCORES) for part in key.split("/")):
+                form = "{:.1f}" if key.endswith("mean_length") else "{:.1%}"
                 table.add_row(key.replace("_", " "), *(form.format(scores[key]) for scores in columns.values()))
         self._console.print(table)
 

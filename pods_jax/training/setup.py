@@ -1,7 +1,7 @@
 """From a config to its parts: data, tokenizer, policy."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,12 +31,13 @@ class TokenisedExamples:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A data set as the policy sees it."""
+    """A data set as the policy sees it; others: the test problems of `evaluation.sets`, by prefix."""
 
     dataset: Dataset
     tokenizer: Tokenizer
     train: TokenisedExamples
     test: TokenisedExamples
+    others: Mapping[str, TokenisedExamples] = dataclasses.field(default_factory=dict)
 
 
 def load_task(config: Config) -> Task:
@@ -56,6 +57,7 @@ def load_task(config: Config) -> Task:
         tokenizer,
         _tokenise(dataset, dataset.train, tokenizer, limit),
         _tokenise(dataset, test, tokenizer, limit),
+        {k: _tokenise(dataset, x, tokenizer, limit) for k, x in load_evaluation_sets(config, dataset).items()},
     )
 
 
@@ -73,13 +75,8 @@ def load_dataset(config: Config) -> Dataset:
         raise UserError(f"data set '{d.name}' has no training problems: name it as data.eval_name")
     test, skipped = dataset, dataset.skipped
     if d.eval_name is not None:
-        test = DATASETS[d.eval_name](d.eval_path, options["eval_options"], config.warm_start.seed)
+        test = _other_set(config, dataset.task, d.eval_name, d.eval_path, options["eval_options"])
         skipped += test.skipped
-    if test.task != dataset.task and config.reward.task is None:
-        raise UserError(
-            f"data sets '{d.name}' and '{d.eval_name}' have golds for '{dataset.task}' and '{test.task}': "
-            "set reward.task to a verifier for both"
-        )
     task = config.reward.task or dataset.task
     train, train_skipped = _checked(dataset.train, task, options["options"].get("on_bad", "error"))
     tested, test_skipped = _checked(test.test, task, options["eval_options"].get("on_bad", "error"))
@@ -91,6 +88,32 @@ def load_dataset(config: Config) -> Dataset:
         system=dataset.system if d.system_prompt is None else d.system_prompt,
         skipped=skipped + train_skipped + test_skipped,
     )
+
+
+def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Example, ...]]:
+    """The test problems of `evaluation.sets` by prefix, prompts rendered and golds checked.
+
+    Raises:
+      UserError: as `load_dataset`.
+    """
+    found = {}
+    for prefix, chosen in config.evaluation.parsed_sets()[0].items():
+        options = to_dict(chosen)["options"]
+        other = _other_set(config, dataset.task, chosen.name, chosen.path, options)
+        examples, _ = _checked(other.test, dataset.task, options.get("on_bad", "error"))
+        found[prefix] = _rendered(examples[: chosen.num_prompts], config.data.prompt_template)
+    return found
+
+
+def _other_set(config: Config, task: str, name: str, path: str | None, options: Mapping[str, Any]) -> Dataset:
+    """A data set whose golds are for the same verifier as the training set's."""
+    other = DATASETS[name](path, options, config.warm_start.seed)
+    if other.task != task and config.reward.task is None:
+        raise UserError(
+            f"data sets '{config.data.name}' and '{name}' have golds for '{task}' and '{other.task}': "
+            "set reward.task to a verifier for both"
+        )
+    return other
 
 
 def _checked(examples: Sequence[Example], task: str, on_bad: str) -> tuple[list[Example], int]:

@@ -1,0 +1,85 @@
+"""Evaluations: on several sets, of restricted samples, and by the clock."""
+
+import pytest
+
+from pods_jax.analysis.runs import read_jsonl
+from pods_jax.config import from_mapping
+from pods_jax.rewards import RewardPool
+from pods_jax.training import Reporter, evaluate_checkpoint, loop, train
+from pods_jax.training.evaluation import evaluate
+from pods_jax.training.run import make_run
+from pods_jax.training.setup import load_task
+from pods_jax.validation import violations
+
+
+def built(config):
+    config, problems = from_mapping(config)
+    assert not problems + violations(config)
+    return config
+
+
+@pytest.fixture
+def trained(tiny):
+    """A policy that is right now and then."""
+    tiny.warm_start.num_steps, tiny.evaluation.num_samples = 60, 4
+    return tiny
+
+
+def scores(config):
+    with RewardPool(1) as pool:
+        run = make_run(built(config), load_task(built(config)), pool, lambda *_: None)
+        return evaluate(run)
+
+
+def test_the_same_set_under_a_prefix_has_the_same_scores(trained, tmp_path, capsys):
+    sets = {
+        "again": {"name": "addition", "options": trained.data.options.to_dict()},
+        "some": {"name": "addition", "options": {"base": 3, "digits": 2, "num_train": 9, "num_test": 9},
+                 "num_prompts": 5, "num_samples": 0},
+    }  # fmt: skip
+    trained.training.num_steps, trained.training.eval_every_steps = 2, 0
+    train(built(trained), tmp_path / "run", Reporter())
+    alone = read_jsonl(tmp_path / "run" / "eval.jsonl")[-1]
+    trained.evaluation.sets = sets
+    found = evaluate_checkpoint(built(trained), tmp_path / "run", Reporter())
+    assert "8 test problems, 8 of again, 5 of some" in capsys.readouterr().out
+    first = {k: v for k, v in found.items() if not k.startswith(("again/", "some/"))}
+    assert 0 < first["accuracy"] < 1
+    assert first == {k: alone[k] for k in first}
+    assert {k.removeprefix("again/"): v for k, v in found.items() if k.startswith("again/")} == first
+    assert {k for k in found if k.startswith("some/")} == {f"some/greedy_{k}" for k in ("accuracy", "format", "both")}
+    assert found["some/greedy_accuracy"] * 5 == pytest.approx(round(found["some/greedy_accuracy"] * 5))
+
+
+@pytest.mark.parametrize("restriction", [{"top_k": 1}, {"top_p": 1e-6}], ids=str)
+def test_the_one_token_that_is_left_is_the_greedy_one(trained, restriction):
+    free = scores(trained)
+    trained.evaluation.update(restriction)
+    restricted = scores(trained)
+    assert restricted["accuracy"] == restricted["greedy_accuracy"] == free["greedy_accuracy"]
+    assert free["accuracy"] != free["greedy_accuracy"]
+
+
+def test_evaluations_fall_on_the_first_step_after_each_period(tiny, tmp_path, monkeypatch):
+    """Steps of 30 seconds: a period of 75 ends in the steps that end at 90 and at 150."""
+    monkeypatch.setattr(loop, "from_main", lambda _: 30.0)
+    tiny.training.eval_every_steps, tiny.training.eval_every_minutes = 0, 1.25
+    train(built(tiny), tmp_path / "run", Reporter())
+    assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0, 3, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ({"x": {}}, "evaluation.sets.x: data set 'x' is unknown"),
+        ({"math500": {"num_sample": 3}}, "unknown key evaluation.sets.math500.num_sample"),
+        ({"math500": 3}, "evaluation.sets.math500 must be a mapping, got 3"),
+        ({"math500": {"num_prompts": 0}}, "evaluation.sets.math500: num_prompts must be positive"),
+    ],
+    ids=str,
+)
+def test_mistakes_in_the_sets_are_named(tiny, sets, message):
+    tiny.evaluation.sets = sets
+    config, problems = from_mapping(tiny)
+    assert not problems
+    assert any(message in problem for problem in violations(config))
