@@ -197,10 +197,10 @@ def update_on(mesh, model, micro_batch_size, chunk_size=None):
 
 
 def program_text(shape, vocab_size, micro_batch_size=None, chunk_size=None):
-    """An update of 8 groups of 4 rollouts, compiled from shapes."""
+    """An update of 16 blocks of 2 rollouts, compiled from shapes."""
     mesh, model = mesh_of(shape), Decoder(dataclasses.replace(CONFIG, vocab_size=vocab_size))
-    shapes = {"prompts": (8, 3), "prompt_lengths": (8,), "completions": (8, 4, 5), "lengths": (8, 4)}
-    shapes |= {"advantages": (8, 4), "behaviour_logprobs": (8, 4, 5)}
+    shapes = {"prompts": (16, 3), "prompt_lengths": (16,), "completions": (16, 2, 5), "lengths": (16, 2)}
+    shapes |= {"advantages": (16, 2), "behaviour_logprobs": (16, 2, 5)}
     of_floats = ("advantages", "behaviour_logprobs")
     batch = {
         name: jax.ShapeDtypeStruct(s, jnp.float32 if name in of_floats else jnp.int32, sharding=batch_sharding(mesh))

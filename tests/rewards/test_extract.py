@@ -113,9 +113,9 @@ def test_no_text_raises_and_answers_are_stripped_parts_of_it(output):
     ],
 )
 def test_repetition_takes_linear_time(unit):
-    start = time.perf_counter()
+    start = time.process_time()
     final_answer(unit * (200_000 // len(unit)))
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
 
 
 def test_parts_report_the_absence_of_their_marker():

@@ -82,9 +82,9 @@ def test_no_output_raises(output):
 
 @pytest.mark.parametrize("unit", ["#### 9", r"\boxed{", "9,", "<answer>9", "answer is 9 ", "$1 ", "9", "1/"])
 def test_long_outputs_take_little_time(unit):
-    start = time.perf_counter()
+    start = time.process_time()
     verify(unit * (200_000 // len(unit)), "9", "gsm8k")
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
 
 
 @pytest.mark.parametrize("gold", ["", "twelve", "#### 12", "1 or 2"])
