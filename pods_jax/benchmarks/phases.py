@@ -57,7 +57,8 @@ def measure(run: Run, sizes: Sizes, repeats: int) -> dict[str, float]:
     completions = jax.device_get(sample(sizes.T))
     prefill_s = median_seconds(lambda: sample(1), repeats)
     generate_s = median_seconds(lambda: sample(sizes.T), repeats)
-    batch = _batch([p.tokens for p in prompts], completions, sizes.m)
+    block = min(sizes.m, run.config.optimizer.micro_batch_size_per_device or sizes.m)
+    batch = _batch([p.tokens for p in prompts], completions, sizes.m, block)
     return {
         "prefill": prefill_s,
         "decode": generate_s - prefill_s,
@@ -72,19 +73,23 @@ def _generate(run: Run, params: Any, prompts: list[tuple[int, ...]], sizes: Size
     return generate(run.model, params, prompts, num_generations=sizes.n, max_new_tokens=T, key=jax.random.key(0))
 
 
-def _batch(prompts: list[tuple[int, ...]], completions: Completions, m: int) -> Batch:
-    """The first m completions of each group (again from the start where there are fewer)."""
+def _batch(prompts: list[tuple[int, ...]], completions: Completions, m: int, block: int) -> Batch:
+    """The first m completions of each group (again from the start where there are fewer), in blocks as in training."""
     index = np.arange(m) % completions.lengths.shape[1]
-    tokens, lengths = pad_prompts(prompts)
+    tokens, lengths = (x[: len(prompts)].repeat(m // block, 0) for x in pad_prompts(prompts))
+
+    def blocks(x: np.ndarray) -> np.ndarray:
+        return x[:, index].reshape(-1, block, *x.shape[2:])
+
     return jax.tree.map(
         jnp.asarray,
         Batch(
-            prompts=tokens[: len(prompts)],
-            prompt_lengths=lengths[: len(prompts)],
-            completions=completions.tokens[:, index],
-            lengths=completions.lengths[:, index],
-            advantages=np.ones((len(prompts), m), np.float32),
-            behaviour_logprobs=completions.logprobs[:, index],
+            prompts=tokens,
+            prompt_lengths=lengths,
+            completions=blocks(completions.tokens),
+            lengths=blocks(completions.lengths),
+            advantages=np.ones((len(tokens), block), np.float32),
+            behaviour_logprobs=blocks(completions.logprobs),
         ),
     )
 
