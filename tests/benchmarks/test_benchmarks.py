@@ -85,6 +85,7 @@ def test_a_contender_that_fails_is_an_error_of_one_line(tmp_path):
 
 
 def test_phases_of_a_config(tiny):
+    tiny.optimizer.micro_batch_size_per_device = 1
     config, _ = from_mapping(tiny)
     with phases.started(config) as run:
         sizes = phases.config_sizes(run)._replace(P=2, n=2, m=2)
