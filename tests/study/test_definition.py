@@ -1,5 +1,8 @@
 """The study's definition: every run is valid, and the study is quick where it says so."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from pods_jax.config_file import load_config
@@ -37,3 +40,10 @@ def test_tables_and_parts_name_variants():
     assert {*tables, *made, *timed} <= VARIANTS.keys()
     assert all(set(t.variants) <= set(FULL.costs[t.costs]) for t in LEARNING.values())
     assert {t for part in FULL.parts.values() for t in part.tables} == {*LEARNING, *ALLOCATION}
+
+
+def test_the_results_document_has_a_place_for_every_table():
+    """Else the whole study ends, after hours, with an error in place of its tables."""
+    document = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    places = re.findall(r"<!-- study:(\S+) -->", document)
+    assert sorted(places) == sorted([*LEARNING, *ALLOCATION, *FULL.costs])
