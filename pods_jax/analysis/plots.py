@@ -107,8 +107,9 @@ def draw_costs(axes: Axes, lines: Sequence[Line]) -> None:
     for place, total in zip(places, bottoms, strict=True):
         text = f"{total:#.{digits}g}".removesuffix(".")
         axes.annotate(text, (place, total), ha="center", va="bottom", fontsize=size)
-    axes.set_xticks(places, [line.look.label for line in lines])
-    if len(lines) > 2:
+    labels = [line.look.label for line in lines]
+    axes.set_xticks(places, labels)
+    if len("".join(labels)) > 12:
         axes.tick_params(axis="x", labelrotation=30)
         for label in axes.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
