@@ -63,7 +63,7 @@ def measure(run: Run, sizes: Sizes, repeats: int) -> dict[str, float]:
         "prefill": prefill_s,
         "decode": generate_s - prefill_s,
         "verify": median_seconds(lambda: grade(run, completions, prompts).rewards, repeats),
-        "score": median_seconds(functools.partial(_score(run), params, batch), repeats),
+        "score": median_seconds(functools.partial(_score(run), run.policy_params(), batch), repeats),
         "update": median_seconds(_updates(run, batch), repeats),
         "sync": median_seconds(run.sampling_params, repeats),
     }

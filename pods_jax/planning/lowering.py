@@ -12,7 +12,7 @@ from pods_jax.config import Config
 from pods_jax.errors import UserError
 from pods_jax.learner import Batch, TrainState, state_shapes
 from pods_jax.models import Decoder
-from pods_jax.models.decoder import ModelConfig, Params, in_dtype, init_params
+from pods_jax.models.decoder import ModelConfig, Params, init_params
 from pods_jax.models.lora import adapt
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shapes import model_shape
@@ -25,6 +25,7 @@ from pods_jax.rollout.chunks import capacity
 from pods_jax.rollout.decode import Drawing
 from pods_jax.rollout.memory import kv_bytes
 from pods_jax.rollout.sampler import planned_passes
+from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training import reference
 from pods_jax.training.batching import block_size, num_blocks
 from pods_jax.training.run import optimizer_of, update_function
@@ -40,8 +41,7 @@ class Setting:
       state: parameters (or adapters) and optimizer state.
       base: the frozen weights beneath adapters; None without LoRA.
       reference: the weights that the KL is taken against, where they are a copy of their own; else None.
-      sampled: the weights that the sampler is given, laid out on `sampling_mesh`; a copy where they are in another
-        precision or layout.
+      sampled: the weights that the sampler is given, layer by layer on `sampling_mesh`.
     """
 
     config: Config
@@ -53,9 +53,10 @@ class Setting:
     reference: Params | None
     sampled: Params
 
-    def samples_own(self) -> bool:
-        """Whether the sampler's weights are those that are held in any case."""
-        return self.sampled is self.state.params or bool(self.config.lora.quantize_base)
+    def samples_own_embeddings(self) -> bool:
+        """Whether what the sampler has besides layers is held in any case: in the same precision and layout."""
+        model = self.config.model
+        return model.compute_dtype in (None, model.dtype) and not self.config.mesh.sampling
 
     def held(self) -> dict[str, int]:
         """What is on each device throughout a step, in bytes."""
@@ -105,20 +106,16 @@ def make_setting(config: Config, devices: Any) -> Setting:
     state, lora = state_shapes(model, optimizer_of(config), mesh, config.lora), config.lora
     full = jax.eval_shape(functools.partial(init_params, model, dtype=config.model.dtype), jax.random.key(0))
     full = _placed(full, param_shardings(model.config, mesh))
-    base = sampled = None
-    if lora.rank:
-        base, sampled = full, full
-        if lora.quantize_base:
-            base = _quantized(full, lora.quantize_base, mesh)
-            sampled = adapt(base, state.params, lora.scale)
-    sampled, sampling_mesh = sampled or state.params, mesh
-    if config.model.compute_dtype not in (None, config.model.dtype):
-        sampled = _in_dtype(sampled, config.model.compute_dtype)
-    if config.mesh.sampling:
-        sampling_mesh = make_mesh(**config.mesh.sampling, devices=devices)
-        sampled = _placed(sampled, param_shardings(model.config, sampling_mesh))
+    base = full if lora.rank else None
+    if lora.quantize_base:
+        base = _quantized(full, lora.quantize_base, mesh)
+    policy = adapt(base, state.params, lora.scale) if lora.rank else state.params
+    sampling_mesh = make_mesh(**config.mesh.sampling, devices=devices) if config.mesh.sampling else mesh
     own_reference = config.objective.beta and not lora.rank
-    return Setting(config, mesh, sampling_mesh, model, state, base, full if own_reference else None, sampled)
+    return Setting(
+        config, mesh, sampling_mesh, model, state, base, full if own_reference else None,
+        sampled=_sampled(policy, config.model.compute_dtype, model.config, sampling_mesh),
+    )  # fmt: skip
 
 
 def planned_model(config: Config) -> ModelConfig:
@@ -132,9 +129,11 @@ def _placed(shapes: Any, shardings: Any) -> Any:
     return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
 
 
-def _in_dtype(shapes: Any, dtype: str) -> Any:
-    shardings = jax.tree.map(lambda x: x.sharding, shapes)
-    return _placed(jax.eval_shape(functools.partial(in_dtype, dtype=dtype), shapes), shardings)
+def _sampled(policy: Params, dtype: str | None, c: ModelConfig, mesh: Mesh) -> Params:
+    weights = jax.eval_shape(functools.partial(sampler_weights, dtype=dtype), policy)
+    if mesh.size == 1:  # as is every mesh of a quantised base, whose tree is another one
+        return _placed(weights, jax.tree.map(lambda _: replicated(mesh), weights))
+    return _placed(weights, layer_shardings(param_shardings(c, mesh), c.num_hidden_layers))
 
 
 def _quantized(full: Params, kind: str, mesh: Mesh) -> Params:
@@ -169,8 +168,8 @@ def sampling(setting: Setting) -> Program:
         chunk_size=C, drawing=Drawing(r.temperature == 0, r.top_k, r.top_p, eos_ids=(0, 1), pad_id=0),
     )  # fmt: skip
     cache = {"KV cache": cache_bytes(c, layouts[0], S, T, dtype, mesh)}
-    slices = device_bytes(ahead.sliced_shapes(c, weights))
-    rest = device_bytes({name: w for name, w in weights.items() if name != "layers"})
+    layers = device_bytes(weights["layers"])
+    rest = device_bytes(weights) - layers
     capacities = [capacity(min(t + C - t % C, T), C, T) for t in range(1, T)]  # where token t goes through the layers
     rollouts = r.num_prompts * r.num_generations
     work = flops.prefill_flops(c, r.num_prompts, S) + flops.decode_flops(c, rollouts, S, T, sum(capacities))
@@ -178,11 +177,11 @@ def sampling(setting: Setting) -> Program:
     return Program(
         name="sampling",
         lower=lower,
-        given={"layers, one by one": slices, "other weights": rest} | (cache if C < T else {}),
+        given={"layers, one by one": layers, "other weights": rest} | (cache if C < T else {}),
         within=cache if C == T else {},
-        beside=sum(setting.held().values()) + (-rest if setting.samples_own() else device_bytes(weights["layers"])),
+        beside=sum(setting.held().values()) - (rest if setting.samples_own_embeddings() else 0),
         flops=work / len(layouts),
-        read_bytes=T * (slices + rest) + cache_reads,
+        read_bytes=T * (layers + rest) + cache_reads,
         runs=len(layouts),
         unknown_trips=max(T - 1, 1),
     )

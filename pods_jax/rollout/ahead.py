@@ -1,7 +1,6 @@
 """The sampler's largest program, lowered from shapes alone, to be compiled before there is a device."""
 
 import functools
-from typing import Any
 
 import jax
 from jax.sharding import NamedSharding
@@ -11,29 +10,19 @@ from pods_jax.models.decoder import ModelConfig, Params
 from pods_jax.rollout.attention import Cache
 from pods_jax.rollout.blocks import Layout
 from pods_jax.rollout.buckets import bucket
-from pods_jax.rollout.decode import Blocks, Drawing, begin, layer_slices, proceed
-
-
-def sliced_shapes(config: ModelConfig, params: Params) -> list[Params]:
-    """Shapes and shardings of `layer_slices`, from those of the parameters."""
-    stacked, shapes = params["layers"], jax.eval_shape(functools.partial(layer_slices, config), params)
-
-    def like(whole: Any, part: Any) -> jax.ShapeDtypeStruct:
-        return part.update(sharding=NamedSharding(whole.sharding.mesh, P(*whole.sharding.spec[1:])))
-
-    return [jax.tree.map(like, stacked, layer) for layer in shapes]
+from pods_jax.rollout.decode import Blocks, Drawing, begin, proceed
 
 
 def lower(
-    config: ModelConfig, params: Params, layout: Layout, sharding: NamedSharding, *, prompt_length: int,
+    config: ModelConfig, weights: Params, layout: Layout, sharding: NamedSharding, *, prompt_length: int,
     max_new_tokens: int, chunk_size: int, drawing: Drawing,
 ) -> jax.stages.Lowered:  # fmt: skip
     """What `generate` runs on a layout's rollouts at their last chunk, which has the longest cache.
 
     Where one chunk holds all tokens, this is prefill and decoding. Of `drawing.eos_ids`, only their number matters.
+    weights: unstacked shapes.
     """
-    layers, whole = sliced_shapes(config, params), NamedSharding(sharding.mesh, P())
-    params = {name: w for name, w in params.items() if name != "layers"}
+    whole = NamedSharding(sharding.mesh, P())
 
     def shape(dims: tuple[int, ...], dtype: str, where: NamedSharding = sharding) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(dims, dtype, sharding=where)
@@ -48,11 +37,11 @@ def lower(
         shape(layout.rows.shape, "int32"),
     )
     if chunk_size >= max_new_tokens:
-        return begin.lower(config, params, layers, *rows, key, temperature, length=max_new_tokens, drawing=drawing)
+        return begin.lower(config, weights, *rows, key, temperature, length=max_new_tokens, drawing=drawing)
     start = functools.partial(begin, config, length=chunk_size, drawing=drawing, capacity=max_new_tokens)
-    _, blocks = jax.eval_shape(start, params, layers, *rows, key, temperature)
+    _, blocks = jax.eval_shape(start, weights, *rows, key, temperature)
     return proceed.lower(
-        config, params, layers, placed(blocks, sharding), key, temperature, shape((), "int32", whole),
+        config, weights, placed(blocks, sharding), key, temperature, shape((), "int32", whole),
         length=chunk_size, drawing=drawing,
     )  # fmt: skip
 

@@ -16,11 +16,10 @@ from pods_jax.rollout.decode import Blocks, Decoded, Drawing, begin, proceed, re
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What all passes of a call share; see `generate`. layers: from `layer_slices`; params: the rest."""
+    """What all passes of a call share; see `generate`. weights: unstacked."""
 
     config: ModelConfig
-    params: Params
-    layers: list[Params]
+    weights: Params
     prompts: Sequence[Sequence[int]]
     prompt_ids: np.ndarray
     firsts: np.ndarray
@@ -65,7 +64,7 @@ def decoded_chunks(job: Job, layout: Layout) -> Iterator[tuple[Layout, int, Deco
             return
         layout, blocks = _tightened(job, layout, blocks, ~decoded.done, min(start + 2 * C, T))
         decoded, blocks = proceed(
-            job.config, job.params, job.layers, blocks, job.key, job.temperature, np.int32(T),
+            job.config, job.weights, blocks, job.key, job.temperature, np.int32(T),
             length=C, drawing=job.drawing,
         )  # fmt: skip
 
@@ -77,7 +76,7 @@ def _begin(job: Job, layout: Layout) -> tuple[Decoded, Blocks | None]:
     arrays = place((tokens, lengths, ids, layout.owners, job.samples(layout)), job.sharding)
     C, T = job.chunk_size, job.max_new_tokens
     return begin(
-        job.config, job.params, job.layers, *arrays, job.key, job.temperature,
+        job.config, job.weights, *arrays, job.key, job.temperature,
         length=C, drawing=job.drawing, capacity=capacity(C, C, T) if C < T else None,
     )  # fmt: skip
 

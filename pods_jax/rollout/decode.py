@@ -65,15 +65,9 @@ Draw = Callable[[Array, Array, Decoded], tuple[Array, Decoded]]
 """(hidden [R, D], t, chunk) -> (token t of every rollout [B, g], the chunk with it)."""
 
 
-@functools.partial(jax.jit, static_argnames="config")
-def layer_slices(config: ModelConfig, params: Params) -> list[Params]:
-    """The weights of each layer, sliced once for all chunks: inside a loop the slices would be copied every time."""
-    return [jax.tree.map(lambda a, i=i: a[i], params["layers"]) for i in range(config.num_hidden_layers)]
-
-
 @functools.partial(jax.jit, static_argnames=("config", "length", "drawing", "capacity"))
 def begin(
-    config: ModelConfig, params: Params, layers: list[Params], prompts: Int[Array, "Q S"],
+    config: ModelConfig, weights: Params, prompts: Int[Array, "Q S"],
     prompt_lengths: Int[Array, " Q"], prompt_ids: Integer[Array, " Q"], owners: Int[Array, "devices blocks"] | None,
     samples: Int[Array, "B g"], key: Key[Array, ""], temperature: Float[Array, ""],
     *, length: int, drawing: Drawing, capacity: int | None = None,
@@ -81,34 +75,35 @@ def begin(
     """Prefills prompts, and decodes the first `length` tokens of every rollout.
 
     Args:
+      weights: unstacked.
       prompts, prompt_lengths, prompt_ids: right-padded tokens, lengths, and names for the random keys.
       owners: each block's prompt among those of its device; None where block i is of prompt i.
       samples: as in `Blocks`.
       capacity: of the cache that is returned for more chunks; None: there are none.
     """
-    hidden, caches = prefill(config, params, layers, prompts, prompt_lengths)
+    hidden, caches = prefill(config, weights, prompts, prompt_lengths)
     of_prompts = (hidden, prompt_ids, prompt_lengths, caches)
     if owners is not None:
         of_prompts = jax.tree.map(lambda x: take(x, owners), of_prompts)
     hidden, *of_prompts = of_prompts
     cache = [empty_cache(samples.size, capacity or length, c) for c in caches]
     blocks = Blocks(*of_prompts, samples, jnp.zeros_like(samples), jnp.int32(0), cache)
-    draw = _drawer(params, blocks, key, temperature, drawing)
+    draw = _drawer(weights, blocks, key, temperature, drawing)
     token, decoded = draw(jnp.repeat(hidden, samples.shape[1], 0), blocks.t, _empty(samples, length, drawing))
     blocks = blocks._replace(token=token, t=blocks.t + 1)
-    decoded, blocks = _loop(config, params, layers, blocks, decoded, draw, jnp.int32(length))
+    decoded, blocks = _loop(config, weights, blocks, decoded, draw, jnp.int32(length))
     return decoded, None if capacity is None else blocks
 
 
 @functools.partial(jax.jit, static_argnames=("config", "length", "drawing"), donate_argnames="blocks")
 def proceed(
-    config: ModelConfig, params: Params, layers: list[Params], blocks: Blocks, key: Key[Array, ""],
+    config: ModelConfig, weights: Params, blocks: Blocks, key: Key[Array, ""],
     temperature: Float[Array, ""], limit: Int[Array, ""], *, length: int, drawing: Drawing,
 ) -> tuple[Decoded, Blocks]:  # fmt: skip
     """Decodes the next `length` tokens of every rollout, or as many as make `limit` in all."""
-    draw = _drawer(params, blocks, key, temperature, drawing)
+    draw = _drawer(weights, blocks, key, temperature, drawing)
     decoded = _empty(blocks.samples, length, drawing)
-    return _loop(config, params, layers, blocks, decoded, draw, jnp.minimum(blocks.t + length, limit))
+    return _loop(config, weights, blocks, decoded, draw, jnp.minimum(blocks.t + length, limit))
 
 
 def rearrange(
@@ -148,7 +143,7 @@ def _moved(cache: Cache, rows: Int[Array, "devices rows"] | None, capacity: int)
 
 
 def _loop(
-    c: ModelConfig, params: Params, layers: list[Params], blocks: Blocks, decoded: Decoded, draw: Draw, end: Array
+    c: ModelConfig, weights: Params, blocks: Blocks, decoded: Decoded, draw: Draw, end: Array
 ) -> tuple[Decoded, Blocks]:
     """Token after token until `end` tokens are drawn, or all rollouts are done."""
 
@@ -157,7 +152,7 @@ def _loop(
 
     def step(state: tuple[Array, Array, list[Cache], Decoded]) -> tuple[Array, Array, list[Cache], Decoded]:
         t, token, cache, decoded = state
-        hidden, cache = decode_token(c, params, layers, token, blocks.prompt_lengths, blocks.prompts, cache, t - 1)
+        hidden, cache = decode_token(c, weights, token, blocks.prompt_lengths, blocks.prompts, cache, t - 1)
         token, decoded = draw(hidden, t, decoded)
         return t + 1, token, cache, decoded
 
@@ -173,12 +168,12 @@ def _empty(samples: Int[Array, "B g"], length: int, drawing: Drawing) -> Decoded
     )
 
 
-def _drawer(params: Params, blocks: Blocks, key: Key[Array, ""], temperature: Array, drawing: Drawing) -> Draw:
+def _drawer(weights: Params, blocks: Blocks, key: Key[Array, ""], temperature: Array, drawing: Drawing) -> Draw:
     """Draws into a chunk that begins with token `blocks.t`; rollouts that are done get padding."""
     uniforms = rollout_uniforms(key, blocks.prompt_ids, blocks.samples, blocks.cache[0].k.shape[-1])
 
     def draw(hidden: Array, t: Array, d: Decoded) -> tuple[Array, Decoded]:
-        logits = project(hidden, params) / temperature
+        logits = project(hidden, weights) / temperature
         token, logprob = (x.reshape(d.done.shape) for x in choose(logits, uniforms[..., t].ravel(), drawing))
         token, logprob = jnp.where(d.done, drawing.pad_id, token), jnp.where(d.done, 0.0, logprob)
         return token, Decoded(
@@ -206,31 +201,31 @@ def choose(
 
 
 def prefill(
-    c: ModelConfig, params: Params, layers: list[Params], prompts: Int[Array, "Q S"], prompt_lengths: Int[Array, " Q"]
+    c: ModelConfig, weights: Params, prompts: Int[Array, "Q S"], prompt_lengths: Int[Array, " Q"]
 ) -> tuple[Float[Array, "Q D"], list[Cache]]:
     """The hidden state after each prompt's last token, and every layer's prompt keys and values."""
     S = prompts.shape[1]
     angles, mask = decoder.rope_angles(c, jnp.arange(S)[None, None]), decoder.causal(S)
-    x, caches = params["embed"][prompts][:, None], []
-    for w in layers:
+    x, caches = weights["embed"][prompts][:, None], []
+    for w in weights["layers"]:
         x, kv = decoder.layer(c, w, x, angles, mask)
         caches.append(prompt_cache(kv))
     last = jnp.maximum(prompt_lengths - 1, 0)
     x = jnp.take_along_axis(x[:, 0], last[:, None, None], axis=1)[:, 0]
-    return decoder.rms_norm(x, params["final_norm"], c.rms_norm_eps), caches
+    return decoder.rms_norm(x, weights["final_norm"], c.rms_norm_eps), caches
 
 
 def decode_token(
-    c: ModelConfig, params: Params, layers: list[Params], tokens: Int[Array, "B g"], prompt_lengths: Int[Array, " B"],
+    c: ModelConfig, weights: Params, tokens: Int[Array, "B g"], prompt_lengths: Int[Array, " B"],
     prompts: list[Cache], cache: list[Cache], t: Int[Array, ""],
 ) -> tuple[Float[Array, "R D"], list[Cache]]:  # fmt: skip
     """Run completion token t of every rollout through the layers: the hidden state after it, the longer cache."""
     angles = decoder.rope_angles(c, (prompt_lengths + t)[:, None, None])
     valid = jnp.arange(prompts[0].k.shape[-1]) < jnp.maximum(prompt_lengths, 1)[:, None]
-    x, longer = params["embed"][tokens][:, :, None], []
-    for w, own, prompt in zip(layers, cache, prompts, strict=True):
+    x, longer = weights["embed"][tokens][:, :, None], []
+    for w, own, prompt in zip(weights["layers"], cache, prompts, strict=True):
         q, new = decoder.layer_qkv(c, w, x, angles)
         own = extend(own, new, t)
         x = decoder.layer_output(c, w, x, attend(q, own, t, prompt, valid))
         longer.append(own)
-    return decoder.rms_norm(x.reshape(tokens.size, -1), params["final_norm"], c.rms_norm_eps), longer
+    return decoder.rms_norm(x.reshape(tokens.size, -1), weights["final_norm"], c.rms_norm_eps), longer

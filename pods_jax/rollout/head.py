@@ -18,16 +18,18 @@ def project(hidden: Float[Array, "R D"], params: Params) -> Float[Array, "R V"]:
     """
     if len(hidden) < _FEWEST_ROWS or len(params["embed"]) <= _CHUNK:
         return head_logits(params, hidden)
-    return jax.lax.platform_dependent(params, hidden, cpu=_in_chunks, default=head_logits)
+    name = "lm_head" if "lm_head" in params else "embed"
+    return jax.lax.platform_dependent({name: params[name]}, hidden, cpu=_in_chunks, default=head_logits)
 
 
-def _in_chunks(params: Params, hidden: Float[Array, "R D"]) -> Float[Array, "R V"]:
-    name, axis = ("lm_head", 1) if "lm_head" in params else ("embed", 0)
-    V = params[name].shape[axis]
+def _in_chunks(head: Params, hidden: Float[Array, "R D"]) -> Float[Array, "R V"]:
+    ((name, matrix),) = head.items()
+    axis = 1 if name == "lm_head" else 0
+    V = matrix.shape[axis]
     rest = V % _CHUNK
 
     def write(logits: Array, start: Array | int, size: int) -> Array:
-        part = jax.lax.dynamic_slice_in_dim(params[name], start, size, axis)
+        part = jax.lax.dynamic_slice_in_dim(matrix, start, size, axis)
         return jax.lax.dynamic_update_slice_in_dim(logits, head_logits({name: part}, hidden), start, 1)
 
     logits = jnp.zeros((len(hidden), V))

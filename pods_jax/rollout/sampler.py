@@ -11,8 +11,9 @@ from pods_jax.models.decoder import Decoder, Params
 from pods_jax.rollout.blocks import Layout, block_size, passes
 from pods_jax.rollout.buckets import bucket
 from pods_jax.rollout.chunks import Job, decoded_chunks, parts
-from pods_jax.rollout.decode import Decoded, Drawing, layer_slices
+from pods_jax.rollout.decode import Decoded, Drawing
 from pods_jax.rollout.memory import block_tokens, kv_bytes, rows_that_fit
+from pods_jax.rollout.weights import unstacked
 
 BLOCK_LIMIT = 4
 """Rollouts in a block where decoding goes in chunks: so few that those which are done leave whole blocks empty."""
@@ -59,6 +60,7 @@ def generate(
     chunks or passes; shapes are bucketed, so that few programs are compiled.
 
     Args:
+      params: stacked or unstacked (`pods_jax.rollout.weights`, for which nothing is left to do here).
       prompts: token ids, no padding; at least one token each.
       num_generations: rollouts of each prompt, or of all alike; n is the largest.
       max_new_tokens: T.
@@ -81,8 +83,7 @@ def generate(
     layouts = planned_passes(counts, token_bytes, longest, T, devices, chunk_size, max_cache_bytes_per_device)
     job = Job(
         config=model.config,
-        params={name: w for name, w in params.items() if name != "layers"},
-        layers=layer_slices(model.config, params),
+        weights=unstacked(params),
         prompts=prompts,
         prompt_ids=np.arange(P) if prompt_ids is None else np.asarray(prompt_ids),
         firsts=np.zeros(P, int) if first_samples is None else np.asarray(first_samples),

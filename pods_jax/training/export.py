@@ -27,7 +27,7 @@ def export_checkpoint(
     with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run:
         tokenizer = run.task.tokenizer
         files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
-        save_pretrained(out, run.model, merge(run.plain_params()), tokenizer=files)
+        save_pretrained(out, run.model, merge(run.policy_params()), tokenizer=files)
         if run.base is not None:
             save_adapter(Path(out) / "adapter", run.state.params, config.lora, config.model.path)
     reporter.message(f"outputs  {out}: config.json, safetensors" + (", adapter/" if config.lora.rank else ""))

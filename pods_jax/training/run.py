@@ -13,10 +13,11 @@ from pods_jax.config import Config
 from pods_jax.data import PromptStream
 from pods_jax.learner import TrainState, init_state, make_optimizer, make_update
 from pods_jax.models import Decoder
-from pods_jax.models.decoder import Params, in_dtype
-from pods_jax.models.lora import adapt, merge
+from pods_jax.models.decoder import Params
+from pods_jax.models.lora import adapt
 from pods_jax.parallel import make_mesh, num_shards, param_shardings
 from pods_jax.rewards import RewardPool
+from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.accounts import Totals, new_totals
 from pods_jax.training.clock import PhaseClock
 from pods_jax.training.setup import Task, load_policy, split_trained
@@ -54,20 +55,19 @@ class Run:
     skipped_in_a_row: int = 0
 
     def sampling_params(self) -> Params:
-        """The decoder's parameters as they are multiplied, in model.compute_dtype and laid out for sampling."""
-        params, dtype = self.plain_params(), self.config.model.compute_dtype
-        params = params if dtype is None else in_dtype(params, dtype)
+        """What `generate` takes: the policy in model.compute_dtype, layer by layer and laid out for sampling."""
+        weights, c = sampler_weights(self.policy_params(), self.config.model.compute_dtype), self.model.config
         if self.sampling_mesh is self.mesh:
-            return params
+            return weights
+        shardings = layer_shardings(param_shardings(c, self.sampling_mesh), c.num_hidden_layers)
         with self.clock.phase("reshard"):
-            return jax.block_until_ready(jax.device_put(params, param_shardings(self.model.config, self.sampling_mesh)))
+            return jax.block_until_ready(jax.device_put(weights, shardings))
 
-    def plain_params(self) -> Params:
-        """The decoder's parameters; adapters are merged, which makes decoding cheapest."""
+    def policy_params(self) -> Params:
+        """The decoder's parameters, adapters beside what they adapt."""
         if self.base is None:
             return self.state.params
-        adapted = adapt(self.base, self.state.params, self.config.lora.scale)
-        return adapted if self.config.lora.quantize_base else merge(adapted)
+        return adapt(self.base, self.state.params, self.config.lora.scale)
 
     def host_state(self) -> dict[str, Any]:
         """All that is not on the devices, as JSON-able values and numpy arrays."""

@@ -12,8 +12,9 @@ from pods_jax.learner import Batch, make_optimizer, make_update, state_shapes
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import make_mesh
 from pods_jax.planning import flops
-from pods_jax.rollout.decode import Drawing, begin, layer_slices
+from pods_jax.rollout.decode import Drawing, begin
 from pods_jax.rollout.scoring import group_logprobs
+from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(
     vocab_size=96,
@@ -46,7 +47,7 @@ def test_scoring():
 def test_sampling():
     program = jax.make_jaxpr(
         lambda params, key: begin(
-            CONFIG, params, layer_slices(CONFIG, params), jnp.zeros((P, S), int), jnp.ones(P, int),
+            CONFIG, unstacked(params), jnp.zeros((P, S), int), jnp.ones(P, int),
             jnp.zeros(P, jnp.uint32), None, jnp.zeros((P, M), int), key, jnp.float32(1), length=T,
             drawing=Drawing(False, 0, 1.0, (0,), 0),
         )

@@ -10,6 +10,7 @@ from pods_jax.rollout import ahead, chunks, generate
 from pods_jax.rollout.decode import Drawing
 from pods_jax.rollout.memory import block_tokens, kv_bytes
 from pods_jax.rollout.sampler import planned_passes
+from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(16, 8, 8, 1, 2, 1, 4)
 P, N, S, T = 3, 8, 4, 9
@@ -47,7 +48,7 @@ def test_the_last_program_of_a_call_is_lowered_from_shapes(monkeypatch, chunk_si
 
     layouts = planned_passes([N] * P, kv_bytes(CONFIG, jnp.float32), S, T, 1, chunk_size, budget)
     whole = replicated(sharding.mesh)
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), params)
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), unstacked(params))
     lowered = ahead.lower(
         CONFIG, shapes, layouts[0], sharding, prompt_length=S, max_new_tokens=T, chunk_size=chunk_size,
         drawing=Drawing(False, 0, 1.0, (), 0),

@@ -74,9 +74,9 @@ def test_what_is_computed_follows_the_rollouts_that_go_on(monkeypatch):
     """Each chunk has the bucket of the blocks that the live rollouts need, and a cache for the tokens it can reach."""
     shapes = []
 
-    def recorded(config, params, layers, blocks, *args, **options):
+    def recorded(config, weights, blocks, *args, **options):
         shapes.append((*blocks.samples.shape, blocks.cache[0].k.shape[-1]))
-        return proceed(config, params, layers, blocks, *args, **options)
+        return proceed(config, weights, blocks, *args, **options)
 
     proceed = chunks.proceed
     monkeypatch.setattr(chunks, "proceed", recorded)
@@ -145,7 +145,7 @@ def test_programs_are_one_a_bucket_of_blocks_and_of_cache():
     decode.proceed.clear_cache()
 
     def recorded(*args, **options):
-        shapes.add((args[3].samples.shape, args[3].cache[0].k.shape))
+        shapes.add((args[2].samples.shape, args[2].cache[0].k.shape))
         return proceed(*args, **options)
 
     proceed = chunks.proceed

@@ -16,7 +16,8 @@ from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, param_shardings
 from pods_jax.parallel.mesh import AXES
 from pods_jax.rollout import generate
-from pods_jax.rollout.decode import Drawing, begin, layer_slices
+from pods_jax.rollout.decode import Drawing, begin
+from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(
     vocab_size=11,
@@ -87,8 +88,7 @@ def collectives():
     )
     scalars = jax.random.key(0), jnp.float32(1.0)
     drawing = Drawing(greedy=False, top_k=0, top_p=1.0, eos_ids=(0,), pad_id=0)
-    layers = layer_slices(CONFIG, params)
-    program = begin.lower(CONFIG, params, layers, *arrays, *scalars, length=5, drawing=drawing).compile().as_text()
+    program = begin.lower(CONFIG, unstacked(params), *arrays, *scalars, length=5, drawing=drawing).compile().as_text()
     return sorted(set(re.findall(r"(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\(", program)))
 
 

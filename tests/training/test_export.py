@@ -6,6 +6,7 @@ from pods_jax.config import from_mapping
 from pods_jax.errors import UserError
 from pods_jax.models import load_pretrained
 from pods_jax.models.peft_adapter import load_adapter
+from pods_jax.rollout.weights import unstacked
 from pods_jax.training import Reporter, export_checkpoint, train
 from pods_jax.training.restore import restored_run
 
@@ -20,7 +21,7 @@ def test_a_lora_run_is_exported_merged_and_as_an_adapter(tiny, tmp_path):
     with restored_run(config, tmp_path / "run", Reporter()) as run:
         model, params = load_pretrained(tmp_path / "out")
         assert model.config == run.model.config
-        jax.tree.map(np.testing.assert_array_equal, params, run.sampling_params())
+        jax.tree.map(np.testing.assert_array_equal, unstacked(params), run.sampling_params())
         adapters, lora = load_adapter(tmp_path / "out" / "adapter", model.config)
         assert lora == config.lora
         jax.tree.map(np.testing.assert_array_equal, adapters, run.state.params)

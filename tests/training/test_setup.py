@@ -11,6 +11,7 @@ from pods_jax.errors import UserError
 from pods_jax.models import Decoder, ModelConfig, init_params, save_pretrained
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
+from pods_jax.rollout.weights import unstacked
 from pods_jax.training.run import make_run
 from pods_jax.training.setup import load_policy, load_task
 from pods_jax.training.step import train_step
@@ -41,8 +42,8 @@ def test_lora_trains_adapters_alone(tiny):
     assert all((ab["b"] != 0).any() for ab in run.state.params["layers"].values())
     assert metrics["sampler_mismatch/max"] < 0.1
     sampled = run.sampling_params()
-    assert jax.tree.map(jnp.shape, sampled) == jax.tree.map(jnp.shape, run.base)
-    assert not np.array_equal(sampled["layers"]["q"], run.base["layers"]["q"])
+    assert jax.tree.map(jnp.shape, sampled) == jax.tree.map(jnp.shape, unstacked(run.base))
+    assert not np.array_equal(sampled["layers"][0]["q"], run.base["layers"]["q"][0])
 
 
 @pytest.fixture(scope="module")
