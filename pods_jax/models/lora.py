@@ -84,11 +84,11 @@ def adapt(base: Params, adapters: Params, scale: float) -> Params:
 
 
 def merge(params: Params) -> Params:
-    """Parameters with every adapted matrix as one plain matrix."""
-    layers = {name: _merged(w) if isinstance(w, Adapted) else w for name, w in params["layers"].items()}
+    """Parameters with every adapted or quantised matrix as one plain matrix."""
+    layers = {name: _plain(w) if isinstance(w, Adapted | Quantized) else w for name, w in params["layers"].items()}
     return {**params, "layers": layers}
 
 
 @jax.jit
-def _merged(w: Adapted) -> Array:
-    return w.merged()
+def _plain(w: Adapted | Quantized) -> Array:
+    return w.merged() if isinstance(w, Adapted) else w.dense()

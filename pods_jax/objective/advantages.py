@@ -57,7 +57,12 @@ def group_advantages(
     """
     mask = jnp.isfinite(rewards) if mask is None else mask & jnp.isfinite(rewards)
     centred = centred_rewards(rewards, mask)
-    return centred / _scale(centred, mask.sum(-1, keepdims=True), scale_rewards, ddof, epsilon)
+    return divided(centred, _scale(centred, mask.sum(-1, keepdims=True), scale_rewards, ddof, epsilon))
+
+
+def divided(centred: Array, scale: Array | float) -> Array:
+    """centred / scale, where nothing varies 0 though epsilon be 0."""
+    return centred / jnp.where(scale > 0, scale, 1.0)
 
 
 def centred_rewards(rewards: Float[Array, "G g"], mask: Bool[Array, "G g"]) -> Float[Array, "G g"]:

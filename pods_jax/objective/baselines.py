@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from pods_jax.objective.advantages import ADVANTAGES, centred_rewards, varies
+from pods_jax.objective.advantages import ADVANTAGES, centred_rewards, divided, varies
 
 
 @ADVANTAGES.register("rloo")
@@ -23,7 +23,7 @@ def reinforce_pp(rewards, mask, lengths, *, scale_rewards, ddof, epsilon):
     and deviation, as in verl and OpenRLHF. There is no group baseline: a group of equal rewards does contribute.
     """
     centred, std = _over_tokens(rewards, mask, lengths, ddof)
-    return centred / (std + epsilon)
+    return divided(centred, std + epsilon)
 
 
 @ADVANTAGES.register("reinforce_pp_baseline")
@@ -34,7 +34,7 @@ def reinforce_pp_baseline(rewards, mask, lengths, *, scale_rewards, ddof, epsilo
     of equal rewards would get an advantage; here they get exactly 0.
     """
     centred = centred_rewards(rewards, mask)
-    return centred / (_over_tokens(centred, mask, lengths, ddof)[1] + epsilon)
+    return divided(centred, _over_tokens(centred, mask, lengths, ddof)[1] + epsilon)
 
 
 @ADVANTAGES.register("reinforce_rej")

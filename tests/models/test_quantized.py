@@ -55,3 +55,11 @@ def test_a_quantized_base_under_adapters(kind, error):
         for p in (adapted, merged)
     ]
     np.testing.assert_array_equal(*tokens)
+
+
+def test_merged_matrices_are_plain_whether_they_are_adapted_or_not():
+    pytest.importorskip("qwix", reason="the quantize extra is not installed")
+    params = init_params(MODEL, jax.random.key(0))
+    some = LoraConfig(rank=3, target_modules=("q_proj", "v_proj"))
+    merged = merge(adapt(quantize(params, "int8"), init_adapters(CONFIG, some, jax.random.key(1)), some.scale))
+    assert jax.tree.map(jnp.shape, merged) == jax.tree.map(jnp.shape, params)

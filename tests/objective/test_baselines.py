@@ -51,8 +51,10 @@ def test_groups_of_equal_rewards_get_exactly_zero(estimator):
     assert not advantages(estimator)[1].any()
 
 
-def test_a_batch_of_equal_rewards_gets_exactly_zero():
-    assert not advantages("reinforce_pp", np.full((3, 5), 0.35, np.float32)).any()
+@pytest.mark.parametrize("estimator", ["reinforce_pp", "reinforce_pp_baseline"])
+@pytest.mark.parametrize("epsilon", [1e-4, 0.0])
+def test_a_batch_of_equal_rewards_gets_exactly_zero(estimator, epsilon):
+    assert (advantages(estimator, np.full((3, 5), 0.35, np.float32), epsilon=epsilon) == 0).all()
 
 
 @pytest.mark.parametrize("estimator", sorted(ADVANTAGES))
