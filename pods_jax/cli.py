@@ -13,6 +13,10 @@ from pods_jax.config import Config
 from pods_jax.errors import UserError
 from pods_jax.memory import trim_after_compiling
 
+_SHUTDOWN_S = 60
+"""How long a process that ends waits for the others, which it takes down then: one that failed, say, for a collective
+that it will not join."""
+
 
 def experiment_parser(doc: str) -> argparse.ArgumentParser:
     """Arguments of a command line that works on one experiment."""
@@ -53,10 +57,23 @@ def start_distributed(args: argparse.Namespace) -> None:
     """Joins the other processes, if the arguments of `add_distributed` say that there are any. Before JAX is used."""
     import jax
 
+    _check_distributed(args)
+    waits = {"shutdown_timeout_seconds": _SHUTDOWN_S}
     if args.coordinator:
-        jax.distributed.initialize(args.coordinator, args.num_processes, args.process_id)
+        jax.distributed.initialize(args.coordinator, args.num_processes, args.process_id, **waits)
     elif args.distributed:
-        jax.distributed.initialize()
+        jax.distributed.initialize(**waits)
+
+
+def _check_distributed(args: argparse.Namespace) -> None:
+    together = args.coordinator, args.num_processes, args.process_id
+    if None in together and together != (None, None, None):
+        raise UserError(
+            "--coordinator, --num-processes and --process-id go together "
+            "(where processes find each other, --distributed stands for all three)"
+        )
+    if args.coordinator and not 0 <= args.process_id < args.num_processes:
+        raise UserError(f"--process-id {args.process_id} must lie in 0..{args.num_processes - 1}")
 
 
 def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Config]:

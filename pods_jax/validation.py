@@ -14,6 +14,7 @@ from pods_jax.rewards import FORMATS, VERIFIERS
 from pods_jax.rewards.callables import load_function
 from pods_jax.rewards.parts import PARTS, REWARD_SETS
 from pods_jax.selection import RULES
+from pods_jax.selection.rules import PER_ROLLOUT, needed
 
 _POSITIVE = (
     "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
@@ -25,10 +26,15 @@ _POSITIVE = (
     "warm_start.learning_rate", "lora.alpha",
 )  # fmt: skip
 _NOT_NEGATIVE = (
-    "rollout.top_k", "objective.beta", "objective.epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
+    "rollout.top_k", "objective.beta", "objective.epsilon", "objective.epsilon_high", "objective.ddof",
+    "objective.advantage_epsilon", "optimizer.adam_epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
     "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
     "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
     "evaluation.temperature", "evaluation.top_k", "training.eval_every_minutes", "warm_start.num_steps", "lora.rank",
+)  # fmt: skip
+_POSITIVE_OR_NONE = (
+    "rollout.max_cache_bytes_per_device", "objective.importance_sampling_cap", "objective.delta",
+    "optimizer.logprob_chunk_size", "training.max_minutes",
 )  # fmt: skip
 
 
@@ -65,24 +71,22 @@ def _ranges(config: Config) -> Iterator[str]:
         if not _value(config, key) > 0:
             yield f"{key} must be positive, got {_value(config, key)}"
     for key in _NOT_NEGATIVE:
-        if not _value(config, key) >= 0:
+        if _value(config, key) is not None and not _value(config, key) >= 0:
             yield f"{key} must not be negative, got {_value(config, key)}"
+    for key in _POSITIVE_OR_NONE:
+        if _value(config, key) is not None and not _value(config, key) > 0:
+            yield f"{key} must be positive or None, got {_value(config, key)}"
+    for key in ("optimizer.adam_beta1", "optimizer.adam_beta2"):
+        if not 0 <= _value(config, key) < 1:
+            yield f"{key} must lie in [0, 1), got {_value(config, key)}"
     for key in ("rollout.top_p", "evaluation.top_p"):
         if not 0 < _value(config, key) <= 1:
             yield f"{key} must lie in (0, 1], got {_value(config, key)}"
     if not 0 <= config.optimizer.decay_fraction <= 1:
         yield f"optimizer.decay_fraction must lie in [0, 1], got {config.optimizer.decay_fraction}"
-    cap = config.objective.importance_sampling_cap
-    if cap is not None and not cap > 0:
-        yield f"objective.importance_sampling_cap must be positive or None, got {cap}"
     cache, limit = config.reward.overlong_cache_length, config.rollout.max_completion_length
     if cache is not None and not 1 <= cache <= limit:
         yield f"reward.overlong_cache_length must lie in 1..{limit} or be None, got {cache}"
-    budget = config.rollout.max_cache_bytes_per_device
-    if budget is not None and not budget > 0:
-        yield f"rollout.max_cache_bytes_per_device must be positive or None, got {budget}"
-    if config.training.max_minutes is not None and not config.training.max_minutes > 0:
-        yield f"training.max_minutes must be positive or None, got {config.training.max_minutes}"
 
 
 def _names(config: Config) -> Iterator[str]:
@@ -118,6 +122,9 @@ def _names(config: Config) -> Iterator[str]:
         yield f"lora.quantize_base = '{config.lora.quantize_base}' is unknown (known: int8, nf4, None)"
     if config.lora.quantize_base and not config.lora.rank:
         yield "lora.quantize_base needs adapters to train: lora.rank is 0"
+    rule = config.selection.rule
+    if rule in RULES and (strange := set(needed(rule)) - set(PER_ROLLOUT)):
+        yield f"selection rule '{rule}' has a parameter '{min(strange)}'; rules are given {' and '.join(PER_ROLLOUT)}"
     for module in config.lora.target_modules:
         if module not in PROJECTIONS:
             yield f"lora.target_modules: '{module}' is unknown ({nearest(module, PROJECTIONS)})"

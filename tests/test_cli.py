@@ -42,6 +42,7 @@ def test_train_then_evaluate(tmp_path):
         (["--config", "configs/nothing.py", "--workdir", "w"], "error: no config file configs/nothing.py"),
         (["--config", "configs/demo.py", "--workdir", "w", "--sed=1"], "error: unknown argument --sed=1"),
         (["--config", "configs/demo.py", "--workdir", "w", "--config.sed=1"], "unknown key sed (did you mean 'seed'?)"),
+        (["--config", "configs/demo.py", "--workdir", "w", "--process-id=1"], "--num-processes and --process-id go"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(arguments, message):

@@ -9,6 +9,7 @@ import pytest
 from pods_jax.config import Config, default_config, from_mapping, to_dict
 from pods_jax.config_file import load_config
 from pods_jax.errors import UserError
+from pods_jax.selection import RULES
 from pods_jax.validation import validate_on_devices, violations
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +52,11 @@ def test_every_problem_is_reported_at_once():
         ("mesh.data=0", "mesh sizes must be positive"),
         ("rollout.temperature=0.0", "rollout.temperature must be positive"),
         ("training.max_minutes=0.0", "training.max_minutes must be positive or None"),
+        ("objective.delta=-1.0", "objective.delta must be positive or None"),
+        ("objective.epsilon_high=-5.0", "objective.epsilon_high must not be negative"),
+        ("objective.advantage_epsilon=-1.0", "objective.advantage_epsilon must not be negative"),
+        ("objective.ddof=-3", "objective.ddof must not be negative"),
+        ("optimizer.adam_beta1=1.5", r"optimizer.adam_beta1 must lie in \[0, 1\)"),
         ("selection.rule='all'", "keeps all rollouts"),
         ("training.num_steps=2.5", "training.num_steps must be int"),
         ("training.num_steps=True", "training.num_steps must be int"),
@@ -138,3 +144,9 @@ def test_the_demo_methods_differ_in_n_m_and_rule_alone():
         assert (other.rollout.num_generations, other.selection.num_kept, other.selection.rule) == (n, m, rule)
         assert dataclasses.replace(other, rollout=pods.rollout, selection=pods.selection) == pods
         assert dataclasses.replace(other.rollout, num_generations=pods.rollout.num_generations) == pods.rollout
+
+
+def test_a_rule_that_wants_what_there_is_not_is_refused(monkeypatch):
+    monkeypatch.setitem(RULES._parts, "painted", lambda rewards, num_kept, key, valid, colours: ...)
+    with pytest.raises(UserError, match="'painted' has a parameter 'colours'; rules are given lengths and entropies"):
+        load_config(str(ROOT / "configs/demo.py"), ["selection.rule=painted"])

@@ -42,10 +42,16 @@ def call(name: str, completions: Sequence[str], **columns: Sequence[Any]) -> lis
     values = list(load_function(name)(completions=list(completions), **columns))
     if len(values) != len(completions):
         raise UserError(f"reward function '{name}' gave {len(values)} values for {len(completions)} completions")
-    for value in values:
-        if value is not None and not math.isfinite(value):
-            raise UserError(f"reward function '{name}' gave {value!r}, expected a finite number or None")
+    if strange := [value for value in values if value is not None and not _finite(value)]:
+        raise UserError(f"reward function '{name}' gave {strange[0]!r}, expected a finite number or None")
     return [math.nan if value is None else float(value) for value in values]
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except TypeError:
+        return False
 
 
 @functools.cache

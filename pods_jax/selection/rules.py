@@ -3,8 +3,7 @@
 A rule gets the group's rewards [n], the static number m to keep, a key for ties, and which rollouts are valid [n]; it
 returns m indices into the group. Invalid rollouts (failed verification) are chosen only when fewer than m are valid.
 A rule that needs more than rewards names it: each further parameter is a per-rollout array [n] that the caller of
-`select` hands over under that name. The training loop has `lengths` (tokens, the end-of-sequence token counted) and
-`entropies` (the mean of -log-probability over a rollout's own tokens: a one-sample estimate of the policy's entropy).
+`select` hands over under that name. The training loop has those of `PER_ROLLOUT`.
 """
 
 import inspect
@@ -28,6 +27,10 @@ class SelectionRule(Protocol):
 
 RULES: Registry[SelectionRule] = Registry("selection rule")
 
+PER_ROLLOUT = ("lengths", "entropies")
+"""What the training loop hands over: tokens, the end-of-sequence token counted; and the mean of -log-probability over a
+rollout's own tokens, a one-sample estimate of the policy's entropy."""
+
 
 def select(
     rule: str,
@@ -49,7 +52,7 @@ def select(
       aux: further per-rollout arrays [P, n]; the rule gets those that it names.
 
     Raises:
-      UserError: the rule is unknown, or names an array that is missing.
+      UserError: the rule is unknown, names an array that is missing, or does not return m indices.
       ValueError: num_kept is out of range.
     """
     num_groups, n = rewards.shape
@@ -58,16 +61,27 @@ def select(
     finite = jnp.isfinite(rewards)
     valid = finite if valid is None else valid & finite
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_groups))
-    pick, aux = RULES[rule], _named(rule, aux)
-    return jax.vmap(lambda r, k, v, a: pick(r, num_kept, k, v, **a))(jnp.where(valid, rewards, 0.0), keys, valid, aux)
-
-
-def _named(rule: str, aux: dict[str, Array]) -> dict[str, Array]:
-    """The arrays that the rule names beyond the four that every rule gets."""
-    _, _, _, _, *names = inspect.signature(RULES[rule]).parameters
-    if missing := [name for name in names if name not in aux]:
+    if missing := [name for name in needed(rule) if name not in aux]:
         raise UserError(f"selection rule '{rule}' needs {', '.join(missing)}: pass them to select as arrays [P, n]")
-    return {name: aux[name] for name in names}
+
+    def pick(rewards, key, valid, aux):
+        return _checked(rule, RULES[rule](rewards, num_kept, key, valid, **aux), num_kept)
+
+    named = {name: aux[name] for name in needed(rule)}
+    return jax.vmap(pick)(jnp.where(valid, rewards, 0.0), keys, valid, named)
+
+
+def needed(rule: str) -> list[str]:
+    """The arrays that a rule names beyond the four that every rule gets."""
+    _, _, _, _, *names = inspect.signature(RULES[rule]).parameters
+    return names
+
+
+def _checked(rule: str, indices: Array, num_kept: int) -> Int[Array, " m"]:
+    if indices.shape != (num_kept,) or not jnp.issubdtype(indices.dtype, jnp.integer):
+        given = f"{indices.dtype}{list(indices.shape)}"
+        raise UserError(f"selection rule '{rule}' returned {given} for a group, expected {num_kept} indices")
+    return indices
 
 
 @RULES.register("all")

@@ -83,9 +83,7 @@ VARIANTS: Mapping[str, Variant] = {
     "m=4": _size("m", 4, 1),
     "m=8": _size("m", 8, 2),
     "m=32": _size("m", 32, 3),
-    "statistics=group": _demo(
-        "pods", "objective.statistics=group", look=Look("statistics over the group", SHADES[1], "^")
-    ),
+    "statistics=group": _demo("pods", "objective.statistics=group", look=Look("group statistics", SHADES[1], "^")),
     # the same task, a larger policy
     "larger-grpo": _larger("grpo"),
     "larger-grpo_ga": _larger("grpo_ga"),

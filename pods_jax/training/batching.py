@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pods_jax.config import Config, ObjectiveConfig
+from pods_jax.errors import UserError
 from pods_jax.learner import Batch
 from pods_jax.objective import estimate_advantages
 from pods_jax.records import Group
@@ -36,6 +37,9 @@ def select_groups(config: Config, groups: Sequence[Group], key: jax.Array) -> tu
     A group that has fewer than m, or whose rule is "all", keeps all it has. Rewards that are not finite have no part in
     selection, statistics and update; nor has, with objective.mask_truncated_completions, a truncated completion in the
     update, though it does in the other two.
+
+    Raises:
+      UserError: the rule's indices are not those of rollouts.
     """
     n = bucket(max(len(g.rewards) for g in groups))
     rule, m = config.selection.rule, config.selection.num_kept
@@ -44,6 +48,8 @@ def select_groups(config: Config, groups: Sequence[Group], key: jax.Array) -> tu
     aux = {"lengths": lengths, "entropies": _padded([_entropies(g) for g in groups], n, 0)}
     chosen = _choose(rewards, key, aux, rule=rule, num_kept=n if rule == "all" else min(m, n), o=config.objective)
     rows, advantages, stats = jax.tree.map(lambda x: x[: len(groups)], jax.device_get(chosen))
+    if rows.min() < 0 or rows.max() >= n:
+        raise UserError(f"selection rule '{rule}' returned an index outside of a group: {rows.min()} to {rows.max()}")
     metrics = selection_metrics(groups, stats, np.take_along_axis(rewards[: len(groups)], rows, 1))
     usable = np.isfinite(rewards) & ~(truncated & config.objective.mask_truncated_completions)
     kept = []

@@ -55,7 +55,8 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
         # -------------------------------------------------------- steps
         last_save = run.totals["wall_time_s"]
         step = start
-        steps = range(start + 1, 1 + (start if run.ended else config.training.num_steps))
+        over = run.ended or _out_of_time(run)
+        steps = range(start + 1, 1 + (start if over else config.training.num_steps))
         for step in _until(stop, reporter.steps(steps, start)):
             before_s = run.totals["wall_time_s"]
             metrics = _timed_step(run, folder, step)

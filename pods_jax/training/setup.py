@@ -44,12 +44,14 @@ def load_task(config: Config) -> Task:
     """Data and tokenizer of a config.
 
     Raises:
-      UserError: missing or malformed data, no tokenizer, or no prompt that fits rollout.max_prompt_length.
+      UserError: missing or malformed data, no tokenizer, no demonstrations for a warm start, or no prompt that fits
+        rollout.max_prompt_length.
     """
     tokenizer = load_tokenizer(config.model.path) if config.model.path else None
     dataset = load_dataset(config)
     if tokenizer is None:
         tokenizer = char_tokenizer(config, dataset)
+        _check_demonstrations(config, dataset)
     limit = config.rollout.max_prompt_length
     test = dataset.test[: config.evaluation.num_prompts]
     return Task(
@@ -73,13 +75,14 @@ def load_dataset(config: Config) -> Dataset:
     dataset = DATASETS[d.name](d.path, options["options"], config.warm_start.seed)
     if not dataset.train:
         raise UserError(f"data set '{d.name}' has no training problems: name it as data.eval_name")
-    test, skipped = dataset, dataset.skipped
+    test, test_options, skipped = dataset, options["options"], dataset.skipped
     if d.eval_name is not None:
-        test = _other_set(config, dataset.task, d.eval_name, d.eval_path, options["eval_options"])
+        test_options = options["eval_options"]
+        test = _other_set(config, dataset.task, d.eval_name, d.eval_path, test_options)
         skipped += test.skipped
     task = config.reward.task or dataset.task
     train, train_skipped = _checked(dataset.train, task, options["options"].get("on_bad", "error"))
-    tested, test_skipped = _checked(test.test, task, options["eval_options"].get("on_bad", "error"))
+    tested, test_skipped = _checked(test.test, task, test_options.get("on_bad", "error"))
     return dataclasses.replace(
         dataset,
         train=_rendered(train, d.prompt_template),
@@ -139,6 +142,11 @@ def char_tokenizer(config: Config, dataset: Dataset) -> CharTokenizer:
     if not dataset.alphabet:
         raise UserError(f"data set '{config.data.name}' has no alphabet to train a policy from scratch: set model.path")
     return CharTokenizer(dataset.alphabet)
+
+
+def _check_demonstrations(config: Config, dataset: Dataset) -> None:
+    if config.warm_start.num_steps and dataset.demonstrate is None:
+        raise UserError(f"data set '{config.data.name}' has no demonstrations to start from: warm_start.num_steps = 0")
 
 
 def _tokenise(dataset: Dataset, examples: Sequence[Example], tokenizer: Tokenizer, limit: int) -> TokenisedExamples:

@@ -17,8 +17,9 @@ from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
     "mesh.", "model.remat", "optimizer.micro_batch_size_per_device", "optimizer.logprob_chunk_size",
-    "reward.num_workers", "training.max_minutes", "training.checkpoint_every_", "training.keep_",
-    "training.max_skipped_updates",
+    "rollout.chunk_size", "rollout.max_cache_bytes_per_device", "evaluation.batch_size", "reward.num_workers",
+    "training.max_minutes", "training.checkpoint_every_", "training.keep_", "training.max_skipped_updates",
+    "training.log_samples_every_steps",
 )  # fmt: skip
 """Keys, or how they begin, that may change when a run goes on: they say where and how it is computed, not what."""
 
@@ -84,9 +85,12 @@ def best_step(evals: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def refuse_other_config(path: Path, config: Config, except_section: str | None = None) -> None:
-    """Raises a UserError if the workdir was made by a config that differs in more than `FREE` keys and one section."""
+    """Raises a UserError if the workdir was made by a config that differs in more than `FREE` keys and one section.
+
+    One in which no step was taken, as the run could not begin, is free for any config.
+    """
     file = path / "config.json"
-    if not file.is_file():
+    if not file.is_file() or _unused(path):
         return
     theirs, ours = flat(json.loads(file.read_text())), flat(to_dict(config))
     free = (*FREE, f"{except_section}.")
@@ -95,6 +99,10 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
     if different:
         changes = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in different[:3])
         raise UserError(f"workdir {path} belongs to another config ({changes}); choose another --workdir")
+
+
+def _unused(path: Path) -> bool:
+    return not read_jsonl(path / "metrics.jsonl") and not any(path.glob("checkpoints/*"))
 
 
 @contextlib.contextmanager

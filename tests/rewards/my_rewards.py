@@ -25,4 +25,8 @@ def infinite(completions, **columns):
     return [float("inf")] * len(completions)
 
 
+def words(completions, **columns):
+    return ["good"] * len(completions)
+
+
 CONSTANT = 1

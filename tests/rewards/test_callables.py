@@ -25,6 +25,7 @@ def test_columns_arrive_and_none_is_nan():
         ("my_rewards:CONSTANT", "is not callable"),
         ("my_rewards:too_few", "gave 0 values for 1 completions"),
         ("my_rewards:infinite", "gave inf"),
+        ("my_rewards:words", "gave 'good', expected a finite number"),
     ],
 )
 def test_mistakes_are_named(name, message):

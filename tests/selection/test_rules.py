@@ -174,3 +174,13 @@ def test_a_rule_gets_the_arrays_it_names_and_no_other():
     assert kept("max_reward", [[1.0, 2.0]], 1, lengths=np.array([[1, 2]])).item() == 1
     with pytest.raises(UserError, match="selection rule 'shortest' needs lengths: pass them to select as arrays"):
         select("shortest", jnp.zeros((1, 4)), 2, KEY, entropies=jnp.zeros((1, 4)))
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "returned"),
+    [(lambda rewards: jnp.argsort(rewards), r"int32\[4\]"), (lambda rewards: rewards[:2], r"float32\[2\]")],
+)
+def test_a_rule_that_does_not_return_m_indices_is_named(monkeypatch, mistaken, returned):
+    monkeypatch.setitem(RULES._parts, "mistaken", lambda rewards, num_kept, key, valid: mistaken(rewards))
+    with pytest.raises(UserError, match=f"'mistaken' returned {returned} for a group, expected 2 indices"):
+        select("mistaken", jnp.zeros((1, 4)), 2, KEY)

@@ -1,5 +1,6 @@
 """Whole runs: what they write, that they repeat, resume to the bit, and refuse what they should."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import pytest
 
 from pods_jax.analysis.runs import read_jsonl, read_run
 from pods_jax.config import from_mapping
+from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
 from pods_jax.training import Reporter, evaluate_checkpoint, train
-from pods_jax.training.workdir import Workdir
+from pods_jax.training.setup import load_dataset
+from pods_jax.training.workdir import Workdir, refuse_other_config
 
 DYING_RUN = """
 import json, os, signal, sys
@@ -155,12 +158,18 @@ def test_a_finished_run_is_left_as_it_is(tiny, tmp_path):
 
 def test_max_minutes_stops_early(tiny, tmp_path):
     tiny.training.max_minutes = 1e-9
-    assert train(built(tiny), tmp_path / "run", Reporter())["steps"] == 1
+    first = train(built(tiny), tmp_path / "run", Reporter())
+    assert first["steps"] == 1
+    evaluations = (tmp_path / "run" / "eval.jsonl").read_text()
+    assert train(built(tiny), tmp_path / "run", Reporter()) == first
+    assert (tmp_path / "run" / "eval.jsonl").read_text() == evaluations
 
 
-def test_a_workdir_of_another_config_is_refused(tiny, tmp_path):
-    Workdir(tmp_path, built(tiny))
+def test_a_workdir_of_another_config_is_refused_once_a_step_was_taken(tiny, tmp_path):
+    workdir = Workdir(tmp_path, built(tiny))
     tiny.seed = 7
+    refuse_other_config(tmp_path, built(tiny))
+    workdir.append("metrics.jsonl", {"step": 1})
     with pytest.raises(UserError, match="seed: 0 there, 7 here"):
         train(built(tiny), tmp_path, Reporter())
 
@@ -189,6 +198,15 @@ def test_an_unwritable_workdir_is_refused(tiny, tmp_path):
 def test_bad_input_leaves_no_trace(tiny, tmp_path, change, message):
     tiny.update(change)
     with pytest.raises(UserError, match=message):
+        train(built(tiny), tmp_path / "run", Reporter())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_warm_start_without_demonstrations_leaves_no_trace(tiny, tmp_path, monkeypatch):
+    silent = dataclasses.replace(load_dataset(built(tiny)), demonstrate=None)
+    monkeypatch.setitem(DATASETS._parts, "silent", lambda path, options, seed: silent)
+    tiny.data.name, tiny.warm_start.num_steps = "silent", 1
+    with pytest.raises(UserError, match=r"'silent' has no demonstrations to start from: warm_start\.num_steps = 0"):
         train(built(tiny), tmp_path / "run", Reporter())
     assert not (tmp_path / "run").exists()
 

@@ -51,6 +51,12 @@ def test_golds_are_checked_when_they_are_loaded(tmp_path):
     assert ([e.gold for e in dataset.train], dataset.skipped) == (["1", "3"], 1)
 
 
+def test_bad_golds_of_a_sets_own_test_problems_are_skipped_as_its_others_are(tmp_path):
+    path = write(tmp_path / "train.jsonl", ["1", "2", "3", r"\frac{1}{2"])
+    dataset = load_dataset(config(data=DataConfig("math", path, frozen(num_test=2, on_bad="skip"))))
+    assert ([e.gold for e in dataset.test], dataset.skipped) == (["3"], 1)
+
+
 def test_sets_that_do_not_fit_are_named(tmp_path):
     path = write(tmp_path / "test.jsonl", ["1", "2"])
     with pytest.raises(UserError, match=r"'amc23' has no training problems: name it as data\.eval_name"):
