@@ -170,7 +170,7 @@ _ABLATIONS = ("n=32", "n=128", "n=256", "m=2", "m=4", "m=8", "m=32", "statistics
 FULL = Study(
     parts={
         "main": Part(LEARNING["main"].variants, range(10), ("main",)),
-        "ablations": Part(_ABLATIONS, range(5), _ABLATION_TABLES),
+        "ablations": Part(_ABLATIONS, range(10), _ABLATION_TABLES),
         "larger": Part(LEARNING["larger"].variants, range(10), ("larger",)),
         "allocation": Part(ALLOCATION["allocation"].variants, range(5), ("allocation",)),
         "small_batch": Part(ALLOCATION["small_batch"].variants, range(5), ("small_batch",)),
