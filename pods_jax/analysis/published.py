@@ -7,7 +7,6 @@ two CSV files, accuracy and length, with their own times.
 
 import csv
 import dataclasses
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from pods_jax.analysis.curves import Curves, nearest
 from pods_jax.errors import UserError
+from pods_jax.model_files import read_json
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,13 +59,13 @@ class SingleDevice:
         """The runs in a results folder.
 
         Raises:
-          UserError: no such runs, or fewer checkpoints in one than are plotted.
+          UserError: no such runs, fewer checkpoints in one than are plotted, or a damaged file.
         """
         files = sorted(folder.glob(f"{self.stem}-Run*.json"), key=_run_number)
         if not files:
             raise UserError(f"{folder} has no {self.stem}-Run*.json: is it the results folder of the PODS repository?")
         runs = [self._checkpoints(file) for file in files]
-        base = _read_json(folder / f"{self.base}.json")[self.dataset]
+        base = read_json(folder / f"{self.base}.json")[self.dataset]
         hours = self.every_hours * np.arange(self.count + 1)
         accuracy, length = (
             Curves(hours, np.array([[np.mean(r[key]) for r in (base, *run.values())] for run in runs]))
@@ -76,7 +76,7 @@ class SingleDevice:
 
     def _checkpoints(self, file: Path) -> dict[int, Mapping]:
         """Evaluations on the data set by step, the first `count` of them."""
-        record = {int(name.rpartition("-")[2]): scores for name, scores in _read_json(file).items()}
+        record = {int(name.rpartition("-")[2]): scores for name, scores in read_json(file).items()}
         if len(record) < self.count:
             raise UserError(f"{file} has {len(record)} checkpoints, and {self.count} are plotted")
         return {step: record[step][self.dataset] for step in sorted(record)[: self.count]}
@@ -84,12 +84,6 @@ class SingleDevice:
 
 def _run_number(file: Path) -> int:
     return int(re.search(r"Run(\d+)$", file.stem)[1])
-
-
-def _read_json(file: Path) -> dict:
-    if not file.is_file():
-        raise UserError(f"{file.parent} has no {file.name}")
-    return json.loads(file.read_text())
 
 
 # ---------------------------------------------------------------- eight devices

@@ -67,6 +67,14 @@ def test_eight_device_runs_at_the_nearest_evaluation(tmp_path):
     assert ga16.seconds_per_step == pytest.approx(18.0)
 
 
+def test_a_truncated_file_is_named(tmp_path):
+    write_single(tmp_path)
+    file = tmp_path / "Toy-16-16-Run2.json"
+    file.write_text(file.read_text()[:50])
+    with pytest.raises(UserError, match=r"Run2\.json: not JSON: .*line 1"):
+        RUNS.read(tmp_path)
+
+
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(UserError, match=r"has no Toy-16-16-Run\*.json"):
         RUNS.read(tmp_path)
@@ -78,7 +86,7 @@ def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "base-toy.json").unlink()
     write_single(tmp_path)
     (tmp_path / "base-toy.json").unlink()
-    with pytest.raises(UserError, match=r"has no base-toy\.json"):
+    with pytest.raises(UserError, match=r"base-toy\.json: no such file"):
         RUNS.read(tmp_path)
     write_csv(tmp_path, "acc", {"a-ga16": [(60, 16, 0.2)]})
     write_csv(tmp_path, "length", {"a-ga16": [(60, 16, 0.2)]})

@@ -1,0 +1,26 @@
+"""Logs that a kill tore are read, and damaged ones are named."""
+
+import pytest
+
+from pods_jax.analysis.runs import read_jsonl, read_run
+from pods_jax.errors import UserError
+
+
+def test_a_line_torn_by_a_kill_is_left_out(tmp_path):
+    (tmp_path / "eval.jsonl").write_text('{"step": 0}\n{"step": 4}\n{"ste')
+    assert read_jsonl(tmp_path / "eval.jsonl") == [{"step": 0}, {"step": 4}]
+    assert read_jsonl(tmp_path / "metrics.jsonl") == []
+
+
+@pytest.mark.parametrize("line", [b'{"step": ', b"", b"\0\0\0", b"\xff", b"[1]"])
+def test_a_bad_line_in_the_middle_is_named(tmp_path, line):
+    (tmp_path / "eval.jsonl").write_bytes(b'{"step": 0}\n' + line + b'\n{"step": 8}\n')
+    with pytest.raises(UserError, match=r"eval\.jsonl, line 2: not") as error:
+        read_jsonl(tmp_path / "eval.jsonl")
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_config_is_named(tmp_path):
+    (tmp_path / "config.json").write_text('{"data": {\n"name"')
+    with pytest.raises(UserError, match=r"config\.json: not JSON: .*line 2"):
+        read_run(tmp_path)
