@@ -117,8 +117,9 @@ class SpeedUp:
     Attributes:
       threshold: the mean accuracy that both must reach.
       baseline, method: where each first does, on the x axis; inf for never.
-      ratio: baseline / method; 0 where only the baseline gets there, NaN where neither does.
-      low, high: bootstrap interval of the ratio over seeds.
+      ratio: baseline / method; 0 where only the baseline gets there, or is there from the start; inf where only the
+        method does or is; NaN where neither gets there, or both are there from the start.
+      low, high: bootstrap interval of the ratio over seeds; NaN for single runs, and where the ratio is not finite.
     """
 
     threshold: float
@@ -154,7 +155,7 @@ def speed_up(
       baseline, method: curves [S, E] and [S', E'].
       share: of the baseline's best mean; unused where `threshold` is given.
       threshold: a mean accuracy fixed beforehand.
-      level: of the bootstrap percentile interval, which is [ratio, ratio] for single runs.
+      level: of the bootstrap percentile interval.
     """
     rng = np.random.default_rng(seed)
     means = [_resampled_means(c.y, resamples, rng) for c in (baseline, method)]
@@ -163,7 +164,8 @@ def speed_up(
     ratios = _ratio(theirs, ours)
     defined = ratios[1:][~np.isnan(ratios[1:])]
     tails = [(1 - level) / 2, (1 + level) / 2]
-    low, high = np.quantile(defined, tails, method="closest_observation") if defined.size else (np.nan, np.nan)
+    spread = defined.size and np.isfinite(ratios[0]) and min(len(baseline.y), len(method.y)) > 1
+    low, high = np.quantile(defined, tails, method="closest_observation") if spread else (np.nan, np.nan)
     return SpeedUp(float(limits[0]), float(theirs[0]), float(ours[0]), float(ratios[0]), float(low), float(high))
 
 

@@ -112,6 +112,17 @@ def test_never_reached():
     assert math.isnan(neither.low)
 
 
+def test_single_runs_and_ratios_that_are_not_finite_have_no_interval():
+    one, two = Curves(TIMES, RISING[None]), Curves(TIMES, seeds(RISING, count=2))
+    for pair in ((one, one), (one, two), (two, one)):
+        assert speed_up(*pair).ratio == 1.0
+        assert math.isnan(speed_up(*pair).low)
+        assert math.isnan(speed_up(*pair).high)
+    at_once = speed_up(two, Curves(TIMES, np.ones((2, 6))))
+    assert (at_once.method, at_once.ratio) == (0.0, math.inf)
+    assert math.isnan(at_once.high)
+
+
 def test_the_interval_covers_a_ratio_that_is_known():
     """Noisy curves, twice as fast: of 95 % intervals nearly all hold 2, and their width is not nothing."""
     times, rng, hits, widths = np.linspace(0, 10, 101), np.random.default_rng(0), 0, []
