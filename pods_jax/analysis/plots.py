@@ -1,6 +1,7 @@
 """The forms of figures: accuracy beside the cost of a step, and completion lengths."""
 
 import dataclasses
+import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from pods_jax.analysis import legends
 from pods_jax.analysis.curves import Curves
 from pods_jax.analysis.style import Look, new_figure
 
@@ -50,27 +52,51 @@ def lengths_panel(x_label: str) -> Panel:
 def accuracy_and_cost(path: Path, lines: Sequence[Line], panel: Panel, note: str = "") -> None:
     """A PNG: mean curves with bands of 1.96 standard errors on the left, seconds a step on the right.
 
+    Long names are numbered, above the panels, and the bars bear the numbers.
+
     note: what a reader must know, below the panels.
     """
-    with new_figure(height_in=2.6 + 0.12 * len(_wrapped(note))) as figure:
+    numbers = [str(i) for i in range(1, len(lines) + 1)]
+    labels = [f"{i}: {line.look.label}" for i, line in zip(numbers, lines, strict=True)]
+    long = legends.is_long([line.look.label for line in lines])
+    height = 2.6 + 0.12 * len(_wrapped(note)) + (legends.height_in(labels) if long else 0)
+    with new_figure(height) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(3, 1 + 0.12 * len(lines)))
-        draw_curves(left, lines, panel)
-        left.legend(loc="lower right")
-        draw_costs(right, lines)
+        draw_curves(left, _renamed(lines, labels) if long else lines, panel)
+        if long:
+            legends.put_above(figure)
+        else:
+            left.legend(loc="lower right")
+        draw_costs(right, _renamed(lines, numbers) if long else lines)
         _finish(figure, path, note)
+
+
+def _renamed(lines: Sequence[Line], labels: Sequence[str]) -> list[Line]:
+    return [
+        dataclasses.replace(line, look=dataclasses.replace(line.look, label=label))
+        for line, label in zip(lines, labels, strict=True)
+    ]
 
 
 def small_multiples(
     path: Path, panels: Mapping[str, tuple[Sequence[Line], Panel]], columns: int = 3, note: str = ""
 ) -> None:
-    """A PNG of one panel of curves for each title."""
+    """A PNG of one panel of curves for each title, with the names in each; above all, if they do not fit in a row."""
     rows = -(-len(panels) // columns)
-    with new_figure(height_in=1.9 * rows + 0.12 * len(_wrapped(note))) as figure:
+    by_panel = [[line.look.label for line in lines] for lines, _ in panels.values()]
+    inside = all(legends.fit_in_a_row(labels, columns) for labels in by_panel)
+    extra = 0 if inside else legends.height_in(list(dict.fromkeys(itertools.chain(*by_panel))))
+    with new_figure(height_in=1.9 * rows + 0.12 * len(_wrapped(note)) + extra) as figure:
         grid = figure.subplots(rows, columns, squeeze=False).flat
         for axes, (title, (lines, panel)) in zip(grid, panels.items(), strict=False):
-            draw_curves(axes, lines, panel, headroom=0.22)
+            draw_curves(axes, lines, panel, headroom=0.22 if inside else 0.05)
             axes.set_title(title)
-            axes.legend(loc="upper center", ncols=len(lines), columnspacing=0.8, handlelength=1.2, handletextpad=0.5)
+            if inside:
+                axes.legend(
+                    loc="upper center", ncols=len(lines), columnspacing=0.8, handlelength=1.2, handletextpad=0.5
+                )
+        if not inside:
+            legends.put_above(figure)
         for axes in list(grid)[len(panels) :]:
             axes.remove()
         _finish(figure, path, note)
