@@ -7,11 +7,13 @@
 """
 
 import argparse
+import sys
 from pathlib import Path
 from statistics import fmean
 
 from pods_jax.analysis import comparison, paper
 from pods_jax.analysis.curves import AXES
+from pods_jax.analysis.words import speed_up_in_words, with_half_width
 from pods_jax.cli import main_with_errors, print_json
 
 
@@ -24,6 +26,8 @@ def main() -> None:
         numbers = comparison.draw(
             args.runs, args.out, comparison.View(args.metric, args.axis, args.window, args.target)
         )
+        for line in numbers["warnings"]:
+            print(f"warning: {line}", file=sys.stderr)
         _print_groups(numbers["groups"])
     print(f"figures in {args.out}: {', '.join(Path(f).name for f in numbers['figures'])}")
     if args.json:
@@ -39,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--axis", choices=AXES, default="wall_time_s", help="of --runs (default: wall_time_s)")
     parser.add_argument("--metric", default="accuracy", help="of --runs: a key of eval.jsonl (default: accuracy)")
     parser.add_argument("--window", type=int, default=1, help="of --runs: running means over so many evaluations")
-    parser.add_argument("--target", type=float, help="of --runs: rollouts and seconds to this value of the metric")
+    parser.add_argument("--target", type=float, help="of --runs: rollouts and seconds to this share, such as 0.9")
     parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
     return parser
 
@@ -56,16 +60,14 @@ def _print_settings(settings: dict) -> None:
 def _print_groups(groups: dict) -> None:
     for label, g in groups.items():
         seconds = g["seconds_per_step"]["step"]
-        print(
-            f"{label}: {g['num_runs']} run(s), last {g['last']:.4f} +- {g['last_half_width']:.4f}, {seconds:.3g} s/step"
-        )
+        last = with_half_width(g["last"], g["last_half_width"])
+        print(f"{label}: {g['num_runs']} run(s), last {last}, {seconds:.3g} s/step")
         if "rollouts_to_target" in g:
             reached = [r for r in g["rollouts_to_target"] if r is not None]
             mean = f", after {fmean(reached):,.0f} rollouts on average" if reached else ""
             print(f"    target reached by {len(reached)} of {g['num_runs']}{mean}")
         for baseline, s in g["speed_up_over"].items():
-            times = f"{s['ratio']:.2f}x [{s['low']:.2f}, {s['high']:.2f}]" if s["ratio"] else "never"
-            print(f"    to {s['threshold']:.4f}, 99 % of the best of {baseline}: {times}")
+            print(f"    to {s['threshold']:.4f}, 99 % of the best of {baseline}: {speed_up_in_words(s)}")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ import numpy as np
 
 from pods_jax.analysis.curves import AXES, PHASES, Curves, curves_of, half_width, phase_seconds, speed_up
 from pods_jax.analysis.groups import Group, main_sizes, read_groups
+from pods_jax.analysis.looks import looks_of, sized_looks
+from pods_jax.analysis.output import refuse_unwritable
 from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, lengths_panel, small_multiples
-from pods_jax.analysis.style import SHADES, Look, look_of
 from pods_jax.analysis.targets import rollouts_to_target, time_to_target
 from pods_jax.errors import UserError
-
-_LINES = ("-", "--", "-.", ":")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +21,9 @@ class View:
     """What is drawn: a key of `eval.jsonl`, against a key of `AXES`, as running means over `window` evaluations.
 
     target: of the metric, for which each run's rollouts and seconds are told (see `targets`); None: none.
+
+    Raises:
+      UserError: the window or the target is not positive.
     """
 
     metric: str = "accuracy"
@@ -29,35 +31,57 @@ class View:
     window: int = 1
     target: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise UserError(f"the window must be at least 1 evaluation, got {self.window}")
+        if self.target is not None and not self.target > 0:
+            raise UserError(f"the target must be positive, got {self.target:g}")
+
     def curves(self, group: Group) -> Curves:
         return curves_of(group.runs, self.metric, self.axis).smoothed(self.window)
 
 
 def draw(folder: Path, out: Path, view: View) -> dict[str, Any]:
-    """Draws what the workdirs below a folder allow as `out/NAME.png`. Returns the numbers by group.
+    """Draws what the workdirs below a folder allow as `out/NAME.png`.
 
     methods: every method at the main sizes (those of most groups). n_scaling, m_scaling: PODS and GRPO at other sizes.
     rules: the selection rules at the main sizes. lengths: of the groups in methods.
 
+    Returns:
+      "groups": the numbers by group; "warnings": what `read_groups` warns of; "figures": the files drawn.
+
     Raises:
-      UserError: no runs, or no such metric.
+      UserError: no runs, a damaged file, no such metric, a target beyond it, or no such folder can be made.
     """
-    groups = read_groups(folder)
+    refuse_unwritable(out)
+    warnings: list[str] = []
+    groups = read_groups(folder, warnings.append)
     known = set.intersection(*(set(e) for g in groups for r in g.runs for e in r.evals))
     if view.metric not in known:
         raise UserError(f"the runs in {folder} have no '{view.metric}' (they have {', '.join(sorted(known))})")
+    _refuse_percent(groups, view)
     out.mkdir(parents=True, exist_ok=True)
     figures = {name: chosen for name, chosen in choose(groups).items() if name == "methods" or len(chosen) > 1}
     for name, chosen in figures.items():
-        looks = _sized_looks(chosen, name[0], main_sizes(groups)) if name.endswith("scaling") else _looks(chosen)
+        looks = sized_looks(chosen, name[0], main_sizes(groups)) if name.endswith("scaling") else looks_of(chosen)
         lines = [Line(look, view.curves(g), _mean_seconds(g)) for look, g in zip(looks, chosen, strict=True)]
         accuracy_and_cost(out / f"{name}.png", lines, _accuracy_panel(view), _note(chosen, view))
+    drawn = list(figures)
     if "mean_length" in known:
         _draw_lengths(out / "lengths.png", figures["methods"], view)
+        drawn.append("lengths")
     return {
         "groups": {g.label: _numbers(g, groups, view) for g in groups},
-        "figures": sorted(str(p) for p in out.glob("*.png")),
+        "warnings": warnings,
+        "figures": sorted(str(out / f"{name}.png") for name in drawn),
     }
+
+
+def _refuse_percent(groups: Sequence[Group], view: View) -> None:
+    """Raises a UserError if the target is above 1, and no value of the metric is."""
+    highest = max(e[view.metric] for g in groups for r in g.runs for e in r.evals)
+    if view.target is not None and view.target > 1 >= highest:
+        raise UserError(f"the target must be in (0, 1], as '{view.metric}' is a share, got {view.target:g}")
 
 
 def choose(groups: Sequence[Group]) -> dict[str, list[Group]]:
@@ -78,33 +102,9 @@ def _by_size(groups: Sequence[Group], size: str) -> list[Group]:
     return ordered if len({getattr(g, size) for g in groups}) > 1 else []
 
 
-def _looks(groups: Sequence[Group]) -> list[Look]:
-    """The methods' looks; variants of a method differ in their lines, and methods without variants need no details."""
-    looks = []
-    for group in groups:
-        same, look = [g for g in groups if g.method == group.method], look_of(group.method)
-        label = group.label if len(same) > 1 else look.label
-        looks.append(dataclasses.replace(look, label=label, line=_LINES[same.index(group) % len(_LINES)]))
-    return looks
-
-
-def _sized_looks(groups: Sequence[Group], size: str, main: tuple[int, int]) -> list[Look]:
-    """PODS keeps its colour at the main size, GRPO at every size; the others get shades."""
-    others = [g for g in groups if g.method == "pods" and (g.n, g.m) != main]
-    looks = []
-    for g in groups:
-        look, label = look_of(g.method), f"{size} = {getattr(g, size)}"
-        if g in others:
-            place = others.index(g)
-            looks.append(dataclasses.replace(look, label=label, color=SHADES[place % 4], marker="v^DP"[place % 4]))
-        else:
-            looks.append(dataclasses.replace(look, label=f"{label} ({look.label})"))
-    return looks
-
-
 def _draw_lengths(path: Path, groups: Sequence[Group], view: View) -> None:
     view = dataclasses.replace(view, metric="mean_length")
-    lines = [Line(look, view.curves(g), {}) for look, g in zip(_looks(groups), groups, strict=True)]
+    lines = [Line(look, view.curves(g), {}) for look, g in zip(looks_of(groups), groups, strict=True)]
     small_multiples(path, {"": (lines, lengths_panel(AXES[view.axis]))}, columns=1)
 
 

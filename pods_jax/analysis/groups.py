@@ -1,18 +1,22 @@
 """Workdirs grouped by config, seeds apart: which method each group is, and how it differs from the others."""
 
 import dataclasses
+import itertools
 import json
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pods_jax.analysis.runs import RunRecord, flat, read_run
-from pods_jax.analysis.style import METHODS
+from pods_jax.analysis.labels import differences
+from pods_jax.analysis.reach import comparable, remarks
+from pods_jax.analysis.runs import RunRecord, flat
+from pods_jax.analysis.style import look_of
+from pods_jax.analysis.workdirs import find_runs
 from pods_jax.errors import UserError
 
 SEEDS = ("seed", "warm_start.seed")
-_SHORT = {"rollout.num_generations": "n", "selection.num_kept": "m", "optimizer.learning_rate": "lr"}
 _RULES = {"max_variance": "pods", "max_variance_authors": "pods", "max_reward": "max_reward"}
 
 
@@ -34,24 +38,29 @@ class Group:
     runs: tuple[RunRecord, ...]
 
 
-def read_groups(folder: Path) -> list[Group]:
-    """The groups of all workdirs in a folder, at any depth, that hold an evaluation.
+def read_groups(folder: Path, warn: Callable[[str], None] = warnings.warn) -> list[Group]:
+    """The groups of all workdirs in a folder, at any depth, that can be compared (see `reach`).
+
+    warn: gets a line for each run that is left out, and for each that is unfinished.
 
     Raises:
-      UserError: there are none.
+      UserError: there are none, or a file is damaged.
     """
-    runs = [read_run(file.parent) for file in sorted(folder.rglob("config.json"))]
+    runs, left_out = find_runs(folder)
+    if not runs:
+        raise UserError("; ".join([f"{folder} has no workdir with steps and evaluations in it", *left_out]))
     by_config: dict[str, list[RunRecord]] = {}
     for run in runs:
-        if run.evals and run.metrics:
-            by_config.setdefault(json.dumps(_unseeded(run.config), sort_keys=True), []).append(run)
-    if not by_config:
-        raise UserError(f"{folder} has no workdir with steps and evaluations in it")
+        by_config.setdefault(json.dumps(_unseeded(run.config), sort_keys=True), []).append(run)
     configs = [json.loads(key) for key in by_config]
     methods = [method_of(config, configs) for config in configs]
-    columns = zip(methods, _labels(methods, configs), configs, by_config.values(), strict=True)
+    labels = _labels(methods, configs)
+    unfinished = [remarks(label, found) for label, found in zip(labels, by_config.values(), strict=True)]
+    for line in itertools.chain(left_out, *unfinished):
+        warn(line)
+    columns = zip(methods, labels, configs, by_config.values(), strict=True)
     return [
-        Group(method, label, c["rollout.num_generations"], c["selection.num_kept"], c, tuple(found))
+        Group(method, label, c["rollout.num_generations"], c["selection.num_kept"], c, tuple(comparable(found)))
         for method, label, c, found in columns
     ]
 
@@ -80,13 +89,11 @@ def main_sizes(groups: Sequence[Group]) -> tuple[int, int]:
 
 
 def _labels(methods: Sequence[str], configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The method, with what tells it from others of the same method."""
     labels = []
     for method, config in zip(methods, configs, strict=True):
         same = [c for m, c in zip(methods, configs, strict=True) if m == method]
-        keys = {k for c in same for k in c.keys() | config.keys() if c.get(k) != config.get(k)}
-        parts = [f"{_SHORT.get(k, k.rpartition('.')[2])} = {config.get(k)}" for k in sorted(keys)]
-        name = METHODS[method].label if method in METHODS else method.replace("_", "-")
-        labels.append(", ".join([name, *parts]))
+        labels.append(", ".join([look_of(method).label, *differences(same)[same.index(config)]]))
     return labels
 
 

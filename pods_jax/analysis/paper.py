@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pods_jax.analysis.curves import SpeedUp, first_reach, speed_up
+from pods_jax.analysis.output import refuse_unwritable
 from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, lengths_panel, small_multiples
 from pods_jax.analysis.published import EightDevices, PublishedRuns, SingleDevice
 from pods_jax.analysis.style import METHODS, SHADES, Look
@@ -94,8 +95,9 @@ def draw(folder: Path, out: Path) -> dict[str, Any]:
       out: made if it is not there.
 
     Raises:
-      UserError: the folder lacks runs that a figure needs.
+      UserError: the folder lacks runs that a figure needs, a file is damaged, or `out` cannot be a folder.
     """
+    refuse_unwritable(out)
     out.mkdir(parents=True, exist_ok=True)
     main = {name: _read_setting(s, folder) for name, s in SETTINGS.items()}
     ablations = {n: [(look, runs.read(folder)) for look, runs in rows] for n, rows in ABLATIONS.items()}
@@ -112,7 +114,7 @@ def draw(folder: Path, out: Path) -> dict[str, Any]:
     return {
         "settings": numbers,
         "ablations": {n: {look.label: _run_numbers(r) for look, r in rows} for n, rows in ablations.items()},
-        "figures": sorted(str(p) for p in out.glob("*.png")),
+        "figures": sorted(str(out / f"{name}.png") for name in (*main, *ablations, "completion_lengths")),
     }
 
 

@@ -32,6 +32,7 @@ def make_run(folder: Path, *, n: int, m: int, rule: str, seed: int, rate: float,
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in metrics))
     (folder / "eval.jsonl").write_text("".join(json.dumps(r) + "\n" for r in evals))
+    (folder / "summary.json").write_text("{}")
     return folder
 
 

@@ -57,7 +57,57 @@ def test_the_command_line(study, tmp_path):
     assert pods["seconds_per_step"]["step"] == pytest.approx(0.138)
     assert pods["last"] == pytest.approx(0.9, abs=0.03)
     assert 1.3 < pods["speed_up_over"]["GRPO"]["ratio"] < 2.0
-    assert numbers["groups"]["Pilot-Commit"]["last_half_width"] is None  # one run has no interval
+    assert numbers["warnings"] == []
+    alone = numbers["groups"]["Pilot-Commit"]  # one run has no interval
+    assert alone["last_half_width"] is None
+    assert alone["speed_up_over"]["GRPO"]["ratio"] > 0
+    assert alone["speed_up_over"]["GRPO"]["low"] is None
+    assert "Pilot-Commit: 1 run(s), last 0.9156, " in done.stdout
+
+
+def test_bad_arguments_are_one_line_and_nothing_is_drawn(study, tmp_path):
+    (tmp_path / "file").write_text("")
+    for arguments in (["--out", tmp_path / "file"], ["--window", "0"], ["--target", "0"], ["--target", "90"]):
+        command = [sys.executable, ROOT / "experiments/figures.py", "--runs", study, "--out", tmp_path / "figs"]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "figs").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [({"window": 0}, "window"), ({"window": -1}, "window"), ({"target": 0.0}, "target")]
+)
+def test_a_view_is_checked(given, message):
+    with pytest.raises(UserError, match=f"the {message} must be"):
+        View(**given)
+
+
+def test_a_target_in_per_cent_is_refused_for_shares_alone(study, tmp_path):
+    with pytest.raises(UserError, match=r"in \(0, 1\]"):
+        draw(study, tmp_path, View(target=90.0))
+    lengths = draw(study, tmp_path, View("mean_length", target=5.0))["groups"]["GRPO"]
+    assert lengths["rollouts_to_target"] == [0.0] * 3
+
+
+def test_a_run_that_has_just_begun_does_not_cut_the_others(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path / f"pods{seed}", n=8, m=4, rule="max_variance", seed=seed, rate=1.0)
+    begun = tmp_path / "pods1"
+    (begun / "summary.json").unlink()
+    (begun / "eval.jsonl").write_text((begun / "eval.jsonl").read_text().splitlines()[0] + "\n")
+    numbers = draw(tmp_path, tmp_path / "figs", View(axis="step"))
+    assert numbers["groups"]["PODS"]["num_runs"] == 1
+    assert numbers["groups"]["PODS"]["peak_at"] > 0
+    assert numbers["warnings"] == [f"{begun} is left out: unfinished, evaluated up to step 0, and PODS up to 40"]
+    with pytest.warns(UserWarning, match="pods1 is left out"):
+        read_groups(tmp_path)
+
+
+def test_only_what_was_drawn_is_named(study, tmp_path):
+    (tmp_path / "old.png").write_bytes(b"")
+    figures = {Path(f).name for f in draw(study, tmp_path, View())["figures"]}
+    assert figures == {p.name for p in tmp_path.iterdir()} - {"old.png"}
 
 
 def test_smoothing_and_other_axes(study, tmp_path):
@@ -73,7 +123,7 @@ def test_what_runs_spent_to_a_target(study, tmp_path):
     assert all(rollouts % (4 * 16 * 64) == 0 for rollouts in spent)  # evaluations are 4 steps apart
     seconds = groups["PODS, n = 64, m = 16"]["seconds_to_target"]
     assert [s / 0.138 * 16 * 64 for s in seconds] == pytest.approx(spent)
-    never = draw(study, tmp_path, View(target=1.1))["groups"]["GRPO"]
+    never = draw(study, tmp_path, View(target=1.0))["groups"]["GRPO"]
     assert never["rollouts_to_target"] == [None] * 3
 
 
