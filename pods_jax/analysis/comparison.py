@@ -146,11 +146,18 @@ def _numbers(group: Group, groups: Sequence[Group], view: View) -> dict[str, Any
         "seconds_per_step": {k: float(v.mean()) for k, v in phases.items()},
         "seconds_per_step_half_width": float(half_width(phases["step"])),
         "speed_up_over": {
-            b.label: dataclasses.asdict(speed_up(view.curves(b), curves))
+            b.label: _speed_up(view.curves(b), curves)
             for b in groups
             if b.method in ("grpo", "grpo_ga") and b is not group
         },
     } | ({} if view.target is None else _to_target(group, view))
+
+
+def _speed_up(baseline: Curves, method: Curves) -> dict[str, float]:
+    """The fields of a `SpeedUp`; ratio and interval are NaN unless both get there, and after the start."""
+    found = speed_up(baseline, method)
+    none = {} if 0 < found.ratio < np.inf else dict.fromkeys(("ratio", "low", "high"), np.nan)
+    return dataclasses.asdict(found) | none
 
 
 def _to_target(group: Group, view: View) -> dict[str, list[float | None]]:

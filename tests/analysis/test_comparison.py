@@ -57,6 +57,8 @@ def test_the_command_line(study, tmp_path):
     assert pods["seconds_per_step"]["step"] == pytest.approx(0.138)
     assert pods["last"] == pytest.approx(0.9, abs=0.03)
     assert 1.3 < pods["speed_up_over"]["GRPO"]["ratio"] < 2.0
+    never = numbers["groups"]["GRPO"]["speed_up_over"]["GRPO-GA"]
+    assert [never[k] for k in ("method", "ratio", "low", "high")] == [None] * 4
     assert numbers["warnings"] == []
     alone = numbers["groups"]["Pilot-Commit"]  # one run has no interval
     assert alone["last_half_width"] is None
