@@ -125,7 +125,7 @@ def _letters(node: Node) -> str:
     match node:
         case Text(words):
             return words
-        case Symbol(name):
+        case Symbol(name) | Call(("e" | "i") as name):
             return name.lower()
         case Call("mul", (left, right)):
             return _letters(left) + _letters(right)

@@ -247,6 +247,8 @@ class _Parser:
     def starts_factor(self) -> bool:
         """Whether the next token multiplies what stands before it without a sign between them."""
         kind, text = self.peek()
+        if kind == "letters":
+            return True
         if kind == "name":
             return not _is_unit(text) or len(text) == 1
         if text == "|":
@@ -301,7 +303,7 @@ class _Parser:
         kind, text = self.peek()
         if kind == "number":
             return self.number()
-        if kind == "name":
+        if kind in ("name", "letters"):
             return self.name()
         if kind == "text":
             return self.text()
@@ -378,7 +380,7 @@ class _Parser:
 
     def name(self) -> Node:
         """A constant, a function, a word, or the first letter of a product of variables."""
-        text = self.peek().text
+        kind, text = self.peek()
         if text in _WORD_CONSTANTS and not (len(text) == 1 and self.peek(1).text == "_"):
             self.take()
             return _WORD_CONSTANTS[text]
@@ -390,8 +392,9 @@ class _Parser:
             return self.nested(lambda: self.function(self.split(known)))
         if text.startswith("pi") and len(text) == 3:
             return _WORD_CONSTANTS[self.split(2)]
-        if is_word(text):
+        if kind == "name" and is_word(text):
             return self.text()
+        self.tokens[self.place] = Token("letters", text)  # no units or words: those that are left are factors too
         letter = self.split(1)
         return _WORD_CONSTANTS.get(letter) or self.subscripted(letter)
 

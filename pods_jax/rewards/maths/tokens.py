@@ -14,7 +14,10 @@ class Unparsable(Exception):
 
 
 class Token(NamedTuple):
-    """kind: "number", "name" (letters), "text" (words), "command", "op", "begin", "end", "row" or "separator"."""
+    """kind: "number", "name" (letters), "text" (words), "command", "op", "begin", "end", "row" or "separator".
+
+    The parser adds "letters", what is left of a name that is a product.
+    """
 
     kind: str
     text: str
