@@ -26,6 +26,7 @@ MAX_ITEMS = 40
 MAX_SIGNS = 3
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+_ZERO = Number(Fraction(0))
 _FORMULAS = Number | Symbol | Call
 
 
@@ -60,7 +61,7 @@ def _same_single(gold: Node, answer: Node) -> bool:
     for unit, rule in (("degree", _same_angle), ("percent", _same_percentage)):
         if _has_unit(gold, unit) or _has_unit(answer, unit):
             return rule(gold, answer)
-    if _is_call(gold, "ratio") or _is_call(answer, "ratio"):
+    if _is_ratio(gold) or _is_ratio(answer):
         return _same_ratio(gold, answer)
     return same_value(gold, answer)
 
@@ -100,11 +101,20 @@ def _bare(node: Node, name: str) -> Node:
 
 
 def _same_ratio(gold: Node, answer: Node) -> bool:
-    """a : b : .. up to a common factor; never a ratio against a number."""
-    if not (_is_call(gold, "ratio") and _is_call(answer, "ratio")) or len(gold.args) != len(answer.args):
+    """a : b : .. up to a common factor; never a number. Times of day and ratios with a 0 have no other form."""
+    if not (_is_ratio(gold) and _is_ratio(answer)) or len(gold.args) != len(answer.args):
+        return False
+    if _is_call(gold, "time") and _is_call(answer, "time"):
+        return False
+    if any(same_value(term, _ZERO) for term in gold.args + answer.args):
         return False
     pairs = itertools.pairwise(zip(gold.args, answer.args, strict=True))
     return all(same_value(Call("mul", (a, d)), Call("mul", (c, b))) for (a, b), (c, d) in pairs)
+
+
+def _is_ratio(node: Node) -> bool:
+    """Also a time of day: only beside another one it cannot be a ratio, as 15:20 beside 3:4 is."""
+    return _is_call(node, "ratio") or _is_call(node, "time")
 
 
 def _same_digits(gold: Node, answer: Node) -> bool:

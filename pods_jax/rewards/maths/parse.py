@@ -51,6 +51,7 @@ _MATRICES = frozenset({"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix",
 _CROSS = Token("name", "x")  # between two numbers
 _END = Token("finish", "")
 
+_TIME = re.compile(r"(?:[01]?[0-9]|2[0-4]):[0-5][0-9]")
 _BASE = re.compile(
     r"\(?(?:\\(?:text|mathrm)\s?\{)?(?P<digits>-?[0-9A-F]+(?:\.[0-9A-F]+)?)\}?\)?\s?_\s?\{?\s?(?:\\(?:text|mathrm)\s?\{)?"
     r"(?P<base>[0-9]{1,2}|[a-z]+)\s?\}{0,2}"
@@ -170,19 +171,28 @@ class _Parser:
         return Relation(tuple(operators), tuple(sides)) if operators else sides[0]
 
     def operand(self) -> Node:
-        """A union of sets, a ratio, or a quantity."""
+        """A union of sets, a ratio, a time of day, or a quantity."""
         if self.accept(r"\$"):
             return self.with_unit(self.sum(), "dollar")
         if self.peek().text == "-" and self.peek(1).text == r"\$":
             self.skip(2)
             return self.with_unit(Call("neg", (self.sum(),)), "dollar")
+        start = self.place
         value = self.sum()
-        if self.peek().text in (r"\cup", ":"):
-            operator, parts = self.peek().text, [value]
-            while self.accept(operator):
-                parts.append(self.sum())
-            return Items("union", tuple(parts)) if operator == r"\cup" else Call("ratio", tuple(parts))
+        operator = self.peek().text
+        if operator == r"\cup":
+            return Items("union", self.joined(value, operator))
+        if operator == ":":
+            parts = self.joined(value, operator)
+            written = "".join(token.text for token in self.tokens[start : self.place])
+            return Call("time" if _TIME.fullmatch(written) else "ratio", parts)
         return self.with_unit(value, "")
+
+    def joined(self, first: Node, operator: str) -> tuple[Node, ...]:
+        parts = [first]
+        while self.accept(operator):
+            parts.append(self.sum())
+        return tuple(parts)
 
     def with_unit(self, value: Node, currency: str) -> Node:
         """The value with the words and unit letters that follow it."""
