@@ -3,15 +3,17 @@ r"""Numbers as people and models write them, read exactly.
 Accepted: a sign, digits grouped by commas or blanks in threes, decimals, a fraction `a/b`, a currency sign, LaTeX
 around it (`$18$`, `\(18\)`, `\text{18 dollars}`), a full stop after it, and a unit of up to four words ("18 dollars",
 "540 meters/week"). An equation stands for what follows its last "=". A percent sign is a unit: 25% is 25. Thousand,
-million and billion multiply.
+million and the like multiply, also one after another.
 
 Refused, because they do not commit to one number: anything before the number, a second number, an unevaluated
-operation (2^3, 12 - 4), a comparison, an alternative ("18 or more"), digits grouped wrongly (12,34), more than 64
-digits.
+operation (2^3, 12 - 4), a multiple of something else (5k, 2 dozen, 5 tenths, 5 pi), a comparison, an alternative
+("18 or more"), digits grouped wrongly (12,34), more than 64 digits.
 """
 
 import re
 from fractions import Fraction
+
+from pods_jax.rewards.maths.words import OTHER_SCALES, leading_scale
 
 MAX_CHARS = 256
 MAX_DIGITS = 64
@@ -34,11 +36,11 @@ _NUMBER = re.compile(
     r"(?:/(?P<denominator>[0-9]+))?"
     r"(?P<unit>\D*)"
 )
-_UNIT_WORD = re.compile(r"/?[^\W\d_]+(?:[-'/][^\W\d_]+)*")
+_UNIT_WORD = re.compile(r"/?[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _MAX_UNIT_WORDS = 4
 _OPERATIONS = frozenset({"cubed", "divided", "factorial", "minus", "over", "plus", "squared", "times", "x"})
 _ALTERNATIVES = frozenset({"and", "but", "less", "more", "not", "or", "than", "to"})
-_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
+_MULTIPLES = OTHER_SCALES | {"k"}
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -64,9 +66,10 @@ def _tidy(text: str) -> str:
 
 def _scale(unit: str) -> int | None:
     """What the words after the number multiply it by; None if they are not a unit."""
-    words = unit.strip(" %°.()").lower().split()
+    words = unit.strip(" %°.()").lower().replace("/", " /").split()
     if len(words) > _MAX_UNIT_WORDS or not (_OPERATIONS | _ALTERNATIVES).isdisjoint(words):
         return None
     if not all(map(_UNIT_WORD.fullmatch, words)) or any(map(str.isnumeric, unit)):  # "½" is a letter to `re`
         return None
-    return _SCALES.get(words[0], 1) if words else 1
+    scale, units = leading_scale(words)
+    return None if units and units[0] in _MULTIPLES else scale

@@ -20,7 +20,7 @@ from pods_jax.rewards.maths.nodes import (
     height,
 )
 from pods_jax.rewards.maths.tokens import MAX_CHARS, Token, Unparsable, tokenize
-from pods_jax.rewards.maths.words import FUNCTIONS, INVERSES, SCALES, UNIT_NAMES, canonical_unit, is_word
+from pods_jax.rewards.maths.words import FUNCTIONS, INVERSES, UNIT_NAMES, canonical_unit, is_word, leading_scale
 
 __all__ = ["Unparsable", "parse"]
 
@@ -201,10 +201,11 @@ class _Parser:
             written.append(self.take().text + self.unit_power())
             if self.accept("/"):
                 written.append("/")
-        unit = " ".join(written)
-        if unit in SCALES:
-            value, unit = Call("mul", (value, Number(Fraction(SCALES[unit])))), ""
-        elif unit and (isinstance(value, Items | Interval | Text) or canonical_unit(unit) is None):
+        scale, words = leading_scale(" ".join(written).lower().split())
+        if scale > 1:
+            value = Call("mul", (value, Number(Fraction(scale))))
+        unit = " ".join(words)
+        if unit and (isinstance(value, Items | Interval | Text) or canonical_unit(unit) is None):
             raise Unparsable("words that are no unit")
         unit = canonical_unit(unit) if unit else currency
         if unit in ("degree", "radian", "percent"):

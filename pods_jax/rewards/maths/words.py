@@ -54,20 +54,32 @@ _UNITS = {
 UNIT_NAMES = {word: unit for unit, words in _UNITS.items() for word in words.split()}
 
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+OTHER_SCALES = _listed(
+    "dozen dozens score half halves thirds fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths "
+    "millionths hundreds thousands millions billions trillions pi π"
+)
 
 _MAX_UNIT_WORDS = 5
 _NOT_UNITS = _listed(
-    "about almost and approximately around because but choose divided dozen either equals except factorial hence if is "
-    "isn't less maybe minus more most neither not only or otherwise over plus possibly roughly score since so squared "
-    "than then therefore thus times to undefined when where which with without wrong x"
+    "about almost and approximately around because but choose divided either equals except factorial hence if is isn't "
+    "less maybe minus more most neither not only or otherwise over plus possibly roughly since so squared than then "
+    "therefore thus times to undefined when where which with without wrong x"
 )
 _SHORT_WORDS = _listed("am an as at be by do go he if in is it me my no of on so to up us we yes")
+
+
+def leading_scale(words: list[str]) -> tuple[int, list[str]]:
+    """The factor that the first words stand for ("hundred thousand miles": 100,000), and the words after them."""
+    factor = 1
+    while words and words[0] in SCALES:
+        factor, words = factor * SCALES[words[0]], words[1:]
+    return factor, words
 
 
 def canonical_unit(words: str) -> str | None:
     """One spelling for units that are written alike ("square centimeters" is "cm^2"); None if the words are no unit."""
     parts = re.findall(r"[^\W\d_]+(?:['-][^\W\d_]+)*|/|\^-?[0-9]+", words.lower())
-    if not parts or len(parts) > _MAX_UNIT_WORDS or not _NOT_UNITS.isdisjoint(parts):
+    if not parts or len(parts) > _MAX_UNIT_WORDS or parts[0] in OTHER_SCALES or not _NOT_UNITS.isdisjoint(parts):
         return None
     for adjective, power in (("square", "^2"), ("sq", "^2"), ("cubic", "^3")):
         if parts[0] == adjective and len(parts) > 1:
