@@ -8,7 +8,7 @@ box ends the search: its contents are the answer.
 2. the last balanced `\boxed{..}`, with those that are joined to it (`\boxed{1}, \boxed{2}` is a list);
 3. what follows the last `####`, on that line or, if it is blank, on the next one that is not;
 4. what follows the last "answer is", "answer:" or "answer =", to the end of the sentence or line ("is not" and
-   "wrong answer" are none).
+   "wrong answer" are none). A question keeps its mark, by which verifiers refuse it.
 
 No marker, no answer: a number that merely occurs in the text is never taken for one. All is linear in the text.
 """
@@ -22,7 +22,7 @@ MAX_CHARS = 100_000
 _PHRASE = re.compile(
     r"(?<!wrong\s)(?<!incorrect\s)\banswer(?:\s{1,3}is\b(?!\s{1,3}not\b)|[\"'*]{0,3}\s{0,3}[:=])", re.IGNORECASE
 )
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
+_SENTENCE_END = re.compile(r"(?:[.!]|(?<=\?))(?=\s|$)")
 _TAG = re.compile(r"<[|/]")
 
 

@@ -39,6 +39,7 @@ def test_two_letters_are_no_answer(first, second, join):
 @pytest.mark.parametrize(
     "output",
     ["", r"\boxed{}", "A would not be right", "A would be wrong", "Option A cannot be right.", "A is the answer? No",
+     "The answer is A? No, C", "Answer: A?", "**Answer: A**?", "Is the answer A? Or C?", "The answer is yes? No.",
      "A would be correct if it were basic.", "A is correct. Wait, B is correct.", "The wrong answer is A",
      "Answer: A, but also C", "The answer is A (or C)", "Answer: A; wait, B", "Answer: A, no, actually B",
      "The incorrect choice would be A.", "The answer would not be A", "Answer: Benzene",

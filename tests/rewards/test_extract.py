@@ -28,6 +28,8 @@ from pods_jax.rewards.extract import MAX_CHARS, after_hashes, after_thinking, fi
         ("#### 18<|im_end|>", "18"),
         ("The answer is 12. I checked it. It holds", "12"),
         ("the answer is $1,234.50.", "$1,234.50"),
+        ("The answer is 12? No, 13.", "12?"),
+        ("The answer is 12!", "12"),
         ("**Final Answer:** 18 dollars", "18 dollars"),
         ("Answer: 5\nANSWER: 6", "6"),
         ("The answer is:\n\n7", "7"),

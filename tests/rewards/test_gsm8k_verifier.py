@@ -52,6 +52,7 @@ PIECES = st.sampled_from(
         ("#### 0", "0", Verdict(True, "0", "match")),
         ("#### 0.1", "0.1000001", Verdict(False, "1/10", "mismatch")),
         ("#### 1000050", "1000000", Verdict(False, "1000050", "mismatch")),
+        ("So the answer is 18? No.", "18", Verdict(False, None, "no answer")),
         ("#### 10, 11, 12", "12", Verdict(False, None, "no answer")),
         ("#### 18\n#### 19", "18", Verdict(False, "19", "mismatch")),
         ("She sells 18.", "18", Verdict(False, None, "no answer")),

@@ -275,6 +275,8 @@ def test_code_is_text(code, tmp_path, monkeypatch):
         (r"<answer>\frac12</answer>", "0.5", True),
         (r"The answer is $\frac{1}{2}$.", "0.5", True),
         (r"The answer is not 5.", "5", False),
+        (r"The answer is 5? Let me check.", "5", False),
+        (r"The answer is $\sqrt{2}$? No.", r"\sqrt{2}", False),
         ("We get 5.", "5", False),
         (r"\boxed{}", "0", False),
         ("", "0", False),
