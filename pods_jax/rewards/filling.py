@@ -2,8 +2,9 @@ r"""Task "filling": a chemical equation, compared as a reaction, or else a short
 
 Two equations are the same reaction if each side has the same species in the same proportion: coefficients up to a
 common factor (2 H2 + O2 = 2 H2O is 4 H2 + 2 O2 = 4 H2O), species in any order, repeated ones added up. States such as
-(aq), the kind of arrow, LaTeX and Unicode indices do not count; the direction of the reaction does. Formulas are
-compared as they are written. A gold without "=" or an arrow is compared as text, blanks and case aside.
+(aq), the kind of arrow and what is written above it, LaTeX and Unicode indices do not count; the direction of the
+reaction does. Formulas are compared as they are written. A gold without "=" or an arrow is compared as text, blanks
+and case aside.
 
 The answer is the marked one (see `extract`), what follows "equation is", or the reply if it is one line.
 """
@@ -23,17 +24,20 @@ MAX_DIGITS = 9
 
 Side = Mapping[str, Fraction]
 
-_INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₊₋", "01234567890123456789+-+-")
-_ARROW = re.compile(r"\\(?:long)?(?:right|leftright)arrow|\\to\b|\\rightleftharpoons|<?[-=]+>|[→⟶⇌⇄↔⟹=]|-{2,}")
+_INDICES = str.maketrans("₀₁₂₃₄₅₆₇₈₉⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₊₋−–", "01234567890123456789+-+---")
+_ARROW = re.compile(
+    r"\\(?:long)?(?:right|leftright)arrow|\\to\b|\\rightleftharpoons|<?[-=]+>|[→⟶⇌⇄↔⟹=]|-{2,}"
+    r"|\\x(?:(?:right|leftright)arrow|rightleftharpoons|longequal)\s?(?:\[[^\[\]]*\])?\{(?:[^{}]|\{[^{}]*\})*\}"
+)
 _LATEX = re.compile(
     r"\\(?:ce|mathrm|text|mathsf|boxed)\s?\{|\\[,;:! ]|\\left|\\right|[${}_^`*\"]|\\[()\[\]]|↑|↓|\\(?:up|down)arrow"
 )
 _CHARGE = re.compile(r"\{([-+])([0-9]?)\}")
-_HYDRATE = re.compile(r"(?<=\w)\s?(?:[*·•]|\\cdot)\s?(?=[0-9])")
+_HYDRATE = re.compile(r"(?<=[\w)\]}])\s?(?:[*·•⋅∙]|\\cdot)\s?(?=[0-9A-Z]|\\(?:ce|mathrm|mathsf|text)\b)")
 _STATE = re.compile(r"\((?:aq|s|l|g|solid|liquid|gas|conc|dil)\.?\)", re.IGNORECASE)
 _PLUS = re.compile(r"\s\+\s|\+(?=\s*[0-9A-Z(\[])")
 _TERM = re.compile(
-    r"\(?(?P<number>[0-9]+(?:/[0-9]+|\.[0-9]+)?)?\)?\s*[*·]?\s*(?P<formula>[A-Z(\[e][A-Za-z0-9()\[\].+-]*)"
+    r"\(?(?P<number>[0-9]+(?:/[0-9]+|\.[0-9]+)?)?\)?\s*·?\s*(?P<formula>[A-Z(\[e][A-Za-z0-9()\[\].·+-]*)"
 )
 _PHRASE = re.compile(r"\bequation\s(?:is|becomes)\b\s{0,3}:?|\bequation\s{0,3}:", re.IGNORECASE)
 
@@ -106,7 +110,7 @@ def same_reaction(left: tuple[Side, Side], right: tuple[Side, Side]) -> bool:
 
 def _side(text: str) -> Side | None:
     counts: Counter[str] = Counter()
-    text = _HYDRATE.sub(".", text)
+    text = _HYDRATE.sub("·", text)
     bare = _LATEX.sub("", _CHARGE.sub(r"\2\1", text.translate(_INDICES)))
     for term in _PLUS.split(_STATE.sub("", bare)):
         match = _TERM.fullmatch(term.strip())
@@ -116,7 +120,7 @@ def _side(text: str) -> Side | None:
         count = Fraction(above) / int(below or 1) if int(below or 1) else Fraction(0)
         if not count:
             return None
-        counts[match["formula"]] += count
+        counts[match["formula"].replace("·", ".")] += count
     return counts
 
 

@@ -44,6 +44,19 @@ def test_coefficients_species_and_direction_count(left, right, formula):
         ("H2O + H2O = 2H2 + O2", "2H2O = 2H2 + O2"),
         ("Mg²⁺ + 2OH⁻ → Mg(OH)2", "Mg{+2} + 2OH{-} = Mg(OH)2"),
         ("CuSO4·5H2O = CuSO4 + 5H2O", "CuSO4*5H2O = CuSO4 + 5H2O"),
+        (r"\text{CuSO}_{4} \cdot 5\text{H}_2\text{O} = CuSO4 + 5H2O", "CuSO4*5H2O = CuSO4 + 5H2O"),
+        ("CuSO₄·H₂O → CuSO₄ + H₂O", "CuSO4*H2O = CuSO4 + H2O"),
+        (r"\boxed{CuSO_4 \cdot \text{H}_2\text{O} \to CuSO_4 + H_2O}", "CuSO4.H2O = CuSO4 + H2O"),
+        (r"2 \cdot H2 + O2 = 2·H2O", "2H2 + O2 = 2H2O"),
+        ("**2H2 + O2 = 2H2O**", "2H2 + O2 = 2H2O"),
+        ("FeSO4·(NH4)2SO4 = FeSO4 + (NH4)2SO4", "FeSO4.(NH4)2SO4 = FeSO4 + (NH4)2SO4"),
+        ("2*H2O*(l) = 2*H2*(g) + *O2*(g)", "2H2O = 2H2 + O2"),
+        ("MnO4− + 8H+ + 5e− → Mn2+ + 4H2O", "MnO4- + 8H+ + 5e- = Mn2+ + 4H2O"),
+        ("MnO4– + 8H+ + 5e– -> Mn2+ + 4H2O", "MnO4- + 8H+ + 5e- = Mn2+ + 4H2O"),
+        (r"2KClO3 \xrightarrow{\text{MnO}_2, \Delta} 2KCl + 3O2", "2KClO3 = 2KCl + 3O2"),
+        (r"2KClO3 \xrightarrow[\Delta]{MnO2} 2KCl + 3O2", "2KClO3 = 2KCl + 3O2"),
+        (r"N2 + 3H2 \xrightleftharpoons{400 °C = 673 K} 2NH3", "N2 + 3H2 = 2NH3"),
+        (r"2KClO3 \xlongequal{MnO2} 2KCl + 3O2", "2KClO3 = 2KCl + 3O2"),
         ("Sodium  Chloride.", "sodium chloride"),
     ],
 )
@@ -54,7 +67,8 @@ def test_notations(output, gold):
 @pytest.mark.parametrize(
     ("output", "reason"),
     [("H2 + O2 = H2O", "mismatch"), ("2H2 + O2", "unparsed"), ("", "no answer"), ("two lines\nof text", "no answer"),
-     ("H2 = O2 = H2O", "unparsed"), ("0H2 + O2 = 2H2O", "unparsed"), ("1/0H2 + O2 = 2H2O", "unparsed"),
+     ("H2 = O2 = H2O", "unparsed"), ("1. 2H2 + O2 = 2H2O", "unparsed"), (r"2H2 + O2 \xrightarrow{ 2H2O", "unparsed"),
+     ("2H2·O2 = 2H2O", "mismatch"), ("0H2 + O2 = 2H2O", "unparsed"), ("1/0H2 + O2 = 2H2O", "unparsed"),
      ("9" * 5000 + "H2 + O2 = 2H2O", "unparsed")],
 )  # fmt: skip
 def test_what_is_refused(output, reason):
