@@ -194,6 +194,9 @@ def test_tiny_differences_are_differences(power, digit):
     "answer",
     [
         r"((10!)!)!",
+        r"((10!!)!!)!!",
+        r"\sqrt{(\pi^9)!!}",
+        "9" + "!" * 1500,
         r"\binom{1000000000}{500000000}",
         r"9^{9^{9^{9}}}",
         r"10^{10^{10}}",

@@ -135,6 +135,7 @@ _OPERATIONS: Mapping[str, Callable[..., Fraction]] = {
     "percent": lambda a: a / 100,
     "radian": lambda a: a,
     "factorial": lambda n: Fraction(math.factorial(_whole(n))),
+    "double factorial": lambda n: Fraction(math.prod(range(_whole(n), 0, -2))),
     "binom": _binomial,
     "log": _logarithm,
     "gcd": _whole_numbers(math.gcd),

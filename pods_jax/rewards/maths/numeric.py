@@ -145,11 +145,21 @@ def _logarithm(mp: Any, value: Any, base: Any = 10) -> Any:
 
 def _factorial(mp: Any, value: Any) -> Any:
     """By the gamma function, so that n! is also compared at points between whole numbers."""
+    return mp.factorial(_moderate(mp, value))
+
+
+def _double_factorial(mp: Any, value: Any) -> Any:
+    """Between whole numbers by a function with n!! = n (n-2)!!."""
+    return mp.fac2(_moderate(mp, value))
+
+
+def _moderate(mp: Any, value: Any) -> Any:
+    """The value, if its factorial is within reach."""
     if mp.re(value) < 0:
         raise Undefined
     if abs(value) > (MAX_FACTORIAL if mp.isint(value) else MAX_GAMMA if mp.dps <= MAX_GAMMA_DIGITS else 0):
         raise TooLarge
-    return mp.factorial(value)
+    return value
 
 
 def _binomial(mp: Any, n: Any, k: Any) -> Any:
@@ -179,6 +189,7 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "binom": _binomial,
     "degree": lambda mp, a: a * mp.pi / 180,
     "factorial": _factorial,
+    "double factorial": _double_factorial,
     "min": lambda mp, *values: min(values),
     "max": lambda mp, *values: max(values),
 }

@@ -33,6 +33,7 @@ _RELATIONS = {"=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!=", 
               r"\ne": "!=", r"\neq": "!=", r"\in": "in", r"\equiv": "="}  # fmt: skip
 _PRODUCTS = {"*": "mul", r"\cdot": "mul", r"\times": "mul", r"\ast": "mul", "/": "div", r"\div": "div"}
 _SUMS = {"+": "add", "-": "sub", r"\pm": "pm", r"\mp": "mp"}
+_POSTFIXES = {"!": "factorial", "!!": "double factorial", "%": "percent"}
 _SEPARATORS = frozenset({",", ";", "separator"})
 _CLOSERS = {"(": (")", "]"), "[": (")", "]"), r"\{": (r"\}",)}
 _REALS = Interval(Call("neg", (Call("inf"),)), Call("inf"), False, False)
@@ -304,8 +305,8 @@ class _Parser:
         return self.factorials(node)
 
     def factorials(self, node: Node) -> Node:
-        while self.peek().text in ("!", "%"):
-            node = Call("factorial" if self.take().text == "!" else "percent", (node,))
+        while self.peek().text in _POSTFIXES:
+            node = Call(_POSTFIXES[self.take().text], (node,))
         return node
 
     # ------------------------------------------------------------ primaries

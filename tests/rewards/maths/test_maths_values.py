@@ -39,7 +39,8 @@ def test_roots_are_exact_or_refused(value, degree):
 @pytest.mark.parametrize(
     ("text", "error"),
     [(r"\frac{1}{0}", Undefined), ("0^0", Undefined), ("0^{-1}", Undefined), (r"\sqrt{2}", Inexact), (r"\pi", Inexact),
-     ("(-1)!", Inexact), ("9^{9^9}", TooLarge), ("9999!", TooLarge), (r"\binom{99999}{5}", TooLarge)],
+     ("(-1)!", Inexact), ("9^{9^9}", TooLarge), ("9999!", TooLarge), (r"\binom{99999}{5}", TooLarge),
+     ("9999!!", TooLarge), ("(1/2)!!", Inexact)],
 )  # fmt: skip
 def test_what_has_no_exact_value(text, error):
     with pytest.raises(error):
