@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
-from pods_jax.rewards import VERIFIERS, check_gold
+from pods_jax.rewards import VERIFIERS, Verdict, check_gold
 from pods_jax.rewards.pods_lenient import candidates, judge, quick
 
 
@@ -23,6 +23,12 @@ from pods_jax.rewards.pods_lenient import candidates, judge, quick
 )
 def test_any_of_three_texts_will_do(output, gold, correct):
     assert judge(output, gold).correct == correct
+
+
+def test_a_wrong_output_is_logged_with_the_contents_of_its_answer_tag():
+    assert judge("<answer> 6 </answer> not 7", "5") == Verdict(False, "6", "mismatch")
+    assert judge(r"<answer>\foo</answer> 7", "5") == Verdict(False, r"\foo", "unparsed")
+    assert judge("It is 5 or 6", "6") == Verdict(True, "6", "match")
 
 
 @given(st.integers(-999, 999), st.integers(-999, 999))
