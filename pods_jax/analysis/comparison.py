@@ -65,7 +65,7 @@ def draw(folder: Path, out: Path, view: View) -> dict[str, Any]:
     for name, chosen in figures.items():
         looks = sized_looks(chosen, name[0], main_sizes(groups)) if name.endswith("scaling") else looks_of(chosen)
         lines = [Line(look, view.curves(g), _mean_seconds(g)) for look, g in zip(looks, chosen, strict=True)]
-        accuracy_and_cost(out / f"{name}.png", lines, _accuracy_panel(view), _note(chosen, view))
+        accuracy_and_cost(out / f"{name}.png", lines, panel_of(view), _note(chosen, view))
     drawn = list(figures)
     if "mean_length" in known:
         _draw_lengths(out / "lengths.png", figures["methods"], view)
@@ -108,8 +108,12 @@ def _draw_lengths(path: Path, groups: Sequence[Group], view: View) -> None:
     small_multiples(path, {"": (lines, lengths_panel(AXES[view.axis]))}, columns=1)
 
 
-def _accuracy_panel(view: View) -> Panel:
-    return Panel(AXES[view.axis], f"{view.metric.replace('_', ' ')} (%)")
+def panel_of(view: View) -> Panel:
+    """Of lengths in tokens, of anything else in per cent."""
+    x_label = AXES[view.axis]
+    if view.metric.endswith("mean_length"):
+        return lengths_panel(x_label)
+    return Panel(x_label, f"{view.metric.replace('_', ' ')} (%)")
 
 
 def _note(groups: Sequence[Group], view: View) -> str:

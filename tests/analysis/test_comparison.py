@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_runs import make_run, make_study
 
-from pods_jax.analysis.comparison import View, choose, draw
+from pods_jax.analysis.comparison import View, choose, draw, panel_of
 from pods_jax.analysis.groups import main_sizes, method_of, read_groups
 from pods_jax.errors import UserError
 
@@ -116,6 +116,11 @@ def test_smoothing_and_other_axes(study, tmp_path):
     by_rollouts = draw(study, tmp_path, View(axis="rollouts/generated", window=3))["groups"]
     assert by_rollouts["GRPO"]["peak_at"] == 40 * 16 * 16
     assert by_rollouts["GRPO"]["last"] < draw(study, tmp_path, View())["groups"]["GRPO"]["last"]
+
+
+def test_lengths_are_in_tokens_and_the_rest_in_per_cent():
+    assert panel_of(View("mean_length")).y_label == "completion length (tokens)"
+    assert panel_of(View("greedy_accuracy")).y_label == "greedy accuracy (%)"
 
 
 def test_what_runs_spent_to_a_target(study, tmp_path):
