@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pods_jax.cli import finite, main_with_errors, print_json
 from pods_jax.errors import UserError
+from pods_jax.folders import make_folder
 
 PARTS = ("main", "ablations", "larger", "allocation", "small_batch", "costs")
 
@@ -28,11 +29,16 @@ def main() -> None:
     study = QUICK if args.quick else FULL
     parts = PARTS if args.part == "all" else (args.part,)
     workdir = args.workdir or Path("runs/study-quick" if args.quick else "runs/study")
+    out = args.out or workdir / "results"
+    make_folder(workdir, "workdir")
+    make_folder(out, "folder")
+    if args.document and not args.document.is_file():
+        raise UserError(f"no document {args.document}")
     failed = {} if args.no_runs else _run(study, args, [p for p in parts if p != "costs"], workdir)
     if "costs" in parts and not args.no_runs:
         for name, variants in study.costs.items():
             _measure(study, variants, workdir / f"{name}.json")
-    results = _results(study, parts, workdir, args.out or workdir / "results", args.document)
+    results = _results(study, parts, workdir, out, args.document)
     if args.json:
         print_json({"failed": failed, "results": results})
     sys.exit(1 if failed else 0)
@@ -74,7 +80,6 @@ def _measure(study, variants: tuple[str, ...], file: Path) -> None:
 
     print(f"costs    {len(variants)} variants, {len(study.micro_batches)} micro-batch(es) each", flush=True)
     costs = measure(study, variants, lambda step: print(f"costs    round {step}", flush=True))
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(costs, indent=1) + "\n")
 
 
@@ -84,7 +89,6 @@ def _results(study, parts, workdir: Path, out: Path, document: Path | None) -> d
     from pods_jax.study import figures, tables
     from pods_jax.study.definition import ALLOCATION, LEARNING
 
-    out.mkdir(parents=True, exist_ok=True)
     results, drawn = {}, []
     names = [table for part in parts if part != "costs" for table in study.parts[part].tables]
     learning = [n for n in names if n in LEARNING]

@@ -30,11 +30,11 @@ def main() -> None:
             raise UserError(f"--index {args.index}: there are runs 0 to {len(runs) - 1}")
         runs = [runs[args.index]]
     sweep.check(runs)
+    workers = sweep.Sweep(Path(__file__).with_name("train.py"), args.workers, args.cores_per_run)
     if args.dry_run:
         for index, run in enumerate(runs):
             print(f"{index:4} {run.state():9} {run.name}")
         return
-    workers = sweep.Sweep(Path(__file__).with_name("train.py"), args.workers, args.cores_per_run)
     failed = sweep.work_off(workers, runs)
     results = sweep.table(runs)
     _print_table(results)

@@ -12,6 +12,7 @@ from tensorboardX import SummaryWriter
 from pods_jax.analysis.figures import learning_curve
 from pods_jax.config import Config
 from pods_jax.errors import UserError
+from pods_jax.folders import writing
 from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
 from pods_jax.training.checkpoint import Checkpoints
@@ -21,7 +22,7 @@ from pods_jax.training.run import Run, make_run
 from pods_jax.training.setup import load_task
 from pods_jax.training.step import Diverged, train_step
 from pods_jax.training.stopping import StopRequest
-from pods_jax.training.workdir import Workdir, best_step, write_atomic, writing
+from pods_jax.training.workdir import Workdir, best_step, write_atomic
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")

@@ -26,6 +26,7 @@ import numpy as np
 from pods_jax.analysis.curves import half_width
 from pods_jax.config_file import load_config
 from pods_jax.errors import UserError
+from pods_jax.folders import make_folder, refuse_file
 from pods_jax.training.workdir import refuse_other_config
 
 LOG = "log.txt"
@@ -126,12 +127,13 @@ def parse_setting(text: str) -> tuple[str, list[str]]:
 
 
 def check(runs: Sequence[SweepRun]) -> None:
-    """That every config is valid, and that the workdirs that exist were made by it.
+    """That every config is valid, that the workdirs that exist were made by it, and that no file is in their place.
 
     Raises:
       UserError: for the first run that is not so.
     """
     for run in runs:
+        refuse_file(run.workdir, "workdir")
         refuse_other_config(run.workdir, load_config(run.spec, run.all_overrides))
 
 
@@ -171,7 +173,7 @@ class Sweep:
 
     def _one(self, run: SweepRun) -> str | None:
         """Runs one to its end; returns what went wrong, or None."""
-        run.workdir.mkdir(parents=True, exist_ok=True)
+        make_folder(run.workdir, "workdir")
         log = run.workdir / LOG
         overrides = [f"--config.{o}" for o in run.all_overrides]
         command = [sys.executable, str(self._script), "--config", run.spec, "--workdir", str(run.workdir), *overrides]

@@ -1,10 +1,9 @@
 """A run's folder: its config, its lock, and its append-only JSON-lines files."""
 
-import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from pods_jax.analysis.runs import flat, read_jsonl
 from pods_jax.config import Config, to_dict
 from pods_jax.errors import UserError
+from pods_jax.folders import make_folder, writing
 from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
@@ -22,6 +22,8 @@ FREE = (
     "training.log_samples_every_steps",
 )  # fmt: skip
 """Keys, or how they begin, that may change when a run goes on: they say where and how it is computed, not what."""
+
+LOCK = ".lock"
 
 
 class Workdir:
@@ -41,9 +43,9 @@ class Workdir:
         refuse_other_config(self.path, config)
         if not self._writes:
             return
+        make_folder(self.path, "workdir")
         with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held for the life of the run
+            self._lock = open(self.path / LOCK, "w")  # noqa: SIM115 - held for the life of the run
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
@@ -78,6 +80,11 @@ class Workdir:
             write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in kept))
 
 
+def is_workdir(path: Path) -> bool:
+    """Whether a run has made the folder."""
+    return (path / LOCK).is_file() and (path / "config.json").is_file()
+
+
 def best_step(evals: Sequence[Mapping[str, Any]]) -> int | None:
     """Where the most accurate trained policy was evaluated, the first of equals; None if none was."""
     trained = [e for e in evals if e["step"]]
@@ -103,15 +110,6 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
 
 def _unused(path: Path) -> bool:
     return not read_jsonl(path / "metrics.jsonl") and not any(path.glob("checkpoints/*"))
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns the system's refusal to write below `path` (permissions, a full disk) into a UserError."""
-    try:
-        yield
-    except OSError as e:
-        raise UserError(f"workdir {path} cannot be written: {e.strerror}") from e
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -86,6 +86,9 @@ def test_mistakes_are_told_before_anything_runs(tmp_path):
     (run.workdir / "config.json").write_text('{"seed": 5}')
     with pytest.raises(UserError, match="belongs to another config"):
         check([run])
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(UserError, match=r"workdir .*demo/seed=0 cannot be written: .*file is a file"):
+        check(expand([DEMO], {}, [0], tmp_path / "file"))
     with pytest.raises(UserError, match="there are"):
         Sweep(Path("x"), workers=1000, cores_per_run=1)
 
