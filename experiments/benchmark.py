@@ -20,11 +20,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from pods_jax.benchmarks import accelerator, beside_peers, hardware, phases, selection, verification
 from pods_jax.benchmarks.report import print_table
 from pods_jax.benchmarks.workload import SHAPES
-from pods_jax.cli import main_with_errors, overrides
+from pods_jax.cli import add_count, main_with_errors, overrides
 from pods_jax.config_file import load_config
+from pods_jax.errors import UserError
+from pods_jax.folders import make_folder
 
 Tables = dict[str, list[dict[str, Any]]]
 
@@ -32,6 +36,8 @@ Tables = dict[str, list[dict[str, Any]]]
 def main() -> None:
     args, rest = parser().parse_known_args()
     args.overrides = overrides(rest)
+    if args.json:
+        make_folder(args.json.parent, "--json")
     tables = args.measure(args)
     for title, rows in tables.items():
         print_table(title, rows)
@@ -49,17 +55,17 @@ def parser() -> argparse.ArgumentParser:
     ):
         command = commands.add_parser(name)
         command.set_defaults(measure=measure)
-        command.add_argument("--counts", type=int, nargs="+", default=counts, help="completions, or rows")
+        add_count(command, "--counts", nargs="+", default=counts, help="completions, or rows")
         command.add_argument("--shape", choices=SHAPES, default="smollm2-135m")
-        command.add_argument("--prompt-tokens", type=int, default=64)
-        command.add_argument("--new-tokens", type=int, default=64)
-    commands.choices["update"].add_argument("--micro-batch-size", type=int)
-    commands.choices["step"].add_argument("--kept", type=int, default=16, help="m; TRL trains on all n")
+        add_count(command, "--prompt-tokens", default=64)
+        add_count(command, "--new-tokens", least=4, default=64)
+    add_count(commands.choices["update"], "--micro-batch-size")
+    add_count(commands.choices["step"], "--kept", default=16, help="m; TRL trains on all n")
     for name in ("update", "step"):
         commands.choices[name].add_argument("--remat", default="full")
     command = commands.add_parser("selection")
     for name, default in (("--groups", 4096), ("--generations", 256), ("--kept", 64)):
-        command.add_argument(name, type=int, default=default)
+        add_count(command, name, default=default)
     command.set_defaults(measure=select)
     command = commands.add_parser("verify")
     command.add_argument("completions", type=Path, help='a line {"completion", "gold"} for each output')
@@ -72,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--shape", choices=SHAPES, default="qwen2.5-1.5b")
     command.set_defaults(measure=gpu)
     for command in commands.choices.values():
-        command.add_argument("--repeats", type=int, default=5)
+        add_count(command, "--repeats", default=5)
         command.add_argument("--json", type=Path, metavar="FILE")
     return top
 
@@ -81,6 +87,11 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
     """The arguments that go into a table."""
     hidden = ("measure", "json", "completions")
     return {k: v for k, v in vars(args).items() if k not in hidden}
+
+
+def check_kept(kept: int, generated: int) -> None:
+    if kept > generated:
+        raise UserError(f"--kept {kept}: there are {generated} completions to choose from")
 
 
 def beside(args: argparse.Namespace, cases: list[beside_peers.Case]) -> Tables:
@@ -99,10 +110,12 @@ def update(args: argparse.Namespace) -> Tables:
 
 
 def step(args: argparse.Namespace) -> Tables:
+    check_kept(args.kept, min(args.counts))
     return beside(args, beside_peers.step_cases(options(args), args.counts, args.kept))
 
 
 def select(args: argparse.Namespace) -> Tables:
+    check_kept(args.kept, args.generations)
     title = f"{args.kept} of {args.generations} in {args.groups:,} groups"
     return {title: selection.table_rows(args.groups, args.generations, args.kept, args.repeats)}
 
@@ -130,6 +143,8 @@ def phase_tables(args: argparse.Namespace) -> Tables:
 
 
 def gpu(args: argparse.Namespace) -> Tables:
+    if jax.default_backend() == "cpu":
+        raise UserError("no accelerator: JAX finds a CPU alone")
     sizes = {"counts": [1, 32, 256], "rows": [16, 64], "S": 256, "T": 256}
     return {"gpu": accelerator.run(SHAPES[args.shape], **sizes, budget_s=360.0, probe_bytes=2**31)}
 

@@ -9,14 +9,14 @@ and --out draws the curve. --json ends with one line.
 
 from pathlib import Path
 
-from pods_jax.cli import config_parser, main_with_errors, parse_experiment, print_json
+from pods_jax.cli import add_count, config_parser, main_with_errors, parse_experiment, print_json
 
 
 def main() -> None:
     parser = config_parser(__doc__)
     parser.add_argument("--topology", default="local", help="local, or CHIP:LAYOUT such as v5e:4x4 or v5p:2x2x2")
     parser.add_argument("--sweep", choices=("m", "n"), help="raise m or n until memory runs out")
-    parser.add_argument("--values", type=int, nargs="+", help="the values of --sweep, in place of doubling")
+    add_count(parser, "--values", nargs="+", help="the values of --sweep, in place of doubling")
     parser.add_argument("--out", type=Path, help="where --sweep draws its curve: a .png, with a .json beside it")
     args, config = parse_experiment(parser)
     from pods_jax.planning.command import run

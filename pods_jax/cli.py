@@ -44,6 +44,17 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", default="newest", metavar="WHICH", help="newest (default), best, or a step")
 
 
+def add_count(parser: argparse.ArgumentParser, name: str, least: int = 1, **options: Any) -> None:
+    """An argument that is an integer of at least `least`, or several of them; options: of `add_argument`."""
+
+    def integer(text: str) -> int:
+        if int(text) < least:
+            raise UserError(f"{name} must be at least {least}, got {text}")
+        return int(text)
+
+    parser.add_argument(name, type=integer, **options)
+
+
 def add_distributed(parser: argparse.ArgumentParser) -> None:
     """Arguments of a command line that several processes may run together."""
     group = parser.add_argument_group("several processes, each of which runs this command line")
