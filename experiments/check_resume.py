@@ -6,7 +6,8 @@ Each life of the run ends by SIGKILL at a random moment of a random phase: warm 
 selection, update, evaluation, or the writing of a checkpoint. In the end the lines of metrics.jsonl, eval.jsonl and
 samples.jsonl (timing aside), the parameters and the optimizer's state must be those of the other run, to the bit; else
 the exit code is 1. Give it steps enough (training.num_steps) and frequent checkpoints, so that all kills find their
-moment. --json ends with a one-line summary.
+moment. A line is printed when a life begins, and every ten seconds with the step that it is at. --json ends with a
+one-line summary.
 """
 
 import argparse
@@ -20,21 +21,23 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from pods_jax.analysis.runs import read_jsonl
-from pods_jax.cli import experiment_parser, main_with_errors, parse_experiment
+from pods_jax.cli import add_count, experiment_parser, main_with_errors, parse_experiment
 from pods_jax.errors import UserError
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 PHASES = ("warm start", "sample", "verify", "select", "update", "eval", "checkpoint")
 UNTIMED_S = {"warm start": 3.0, "checkpoint": 0.3}
 """How long a phase that no log tells of may take."""
+TELL_EVERY_S = 10.0
 
 
 def main() -> None:
     parser = experiment_parser(__doc__)
-    parser.add_argument("--kills", type=int, default=20)
+    add_count(parser, "--kills", default=20)
     parser.add_argument("--kill-seed", type=int, default=0, help="of the random moments")
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=PHASES, metavar="PHASE", help=", ".join(PHASES))
     parser.add_argument("--die", help=argparse.SUPPRESS)  # PHASE:OCCURRENCE:SECONDS, what a life is told
@@ -46,8 +49,10 @@ def main() -> None:
         train(config, args.workdir, Reporter())
         return
     workdir = Path(args.workdir)
+    tell("the run that is never killed")
     live(workdir, "whole")
     kills = kill_often(workdir, args.kills, args.phases, random.Random(args.kill_seed))
+    tell("comparison of the two runs")
     different = differences(workdir / "whole", workdir / "killed")
     print("\n".join(different) or f"identical after {sum(kills.values())} kills")
     if args.json:
@@ -63,11 +68,13 @@ def kill_often(workdir: Path, number: int, phases: list[str], rng: random.Random
     while sum(kills.values()) < number:
         phase = rng.choice(phases)
         occurrence = 1 if phase in ("warm start", "eval") else rng.randint(1, 4)
+        kill = f"kill {sum(kills.values()) + 1} of {number}"
+        tell(f"{kill} at step {last_step(workdir / 'killed')} or later: {phase}")
         if live(workdir, "killed", f"{phase}:{occurrence}:{rng.uniform(0, seconds[phase]):.4f}"):
-            print(f"the run ended before kill {sum(kills.values()) + 1} of {number}")
+            tell(f"the run ended before {kill}")
             break
         kills[phase] += 1
-        print(f"kill {sum(kills.values())}: {phase}", flush=True)
+    tell("the last life of the killed run")
     live(workdir, "killed")
     return dict(kills)
 
@@ -81,10 +88,38 @@ def live(workdir: Path, name: str, moment: str | None = None) -> bool:
         "PODS_JAX_CACHE": str(workdir / f"cache-{name}"),
     }
     command = [sys.executable, __file__, *sys.argv[1:], *options]
-    done = subprocess.run(command, env=cache | os.environ, capture_output=True, text=True)
+    with telling_steps(workdir / name):
+        done = subprocess.run(command, env=cache | os.environ, capture_output=True, text=True)
     if done.returncode not in (0, -signal.SIGKILL):
         raise UserError(f"the run failed: {(done.stderr.splitlines() or ['no message'])[-1]}")
     return done.returncode == 0
+
+
+@contextlib.contextmanager
+def telling_steps(run: Path) -> Iterator[None]:
+    """Tells now and then how far the run is."""
+    over = threading.Event()
+
+    def keep_telling():
+        while not over.wait(TELL_EVERY_S):
+            tell(f"    step {last_step(run)}")
+
+    thread = threading.Thread(target=keep_telling)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def last_step(run: Path) -> int:
+    """The last step that a run has logged, 0 before any."""
+    return max((record["step"] for record in read_jsonl(run / "metrics.jsonl")), default=0)
+
+
+def tell(text: str) -> None:
+    print(text, flush=True)
 
 
 def die(phase: str, occurrence: str, seconds: str) -> None:

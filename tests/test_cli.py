@@ -53,6 +53,30 @@ def test_bad_input_is_one_line_and_code_2(arguments, message):
     assert not (ROOT / "w").exists()
 
 
+CONFIG = ("--config", "configs/demo.py")
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "message"),
+    [
+        ("benchmark.py", ["selection", "--repeats", "0"], "--repeats must be at least 1, got 0"),
+        ("benchmark.py", ["selection", "--kept", "9", "--generations", "8"], "--kept 9: there are 8 completions"),
+        ("benchmark.py", ["gpu"], "no accelerator: JAX finds a CPU alone"),
+        ("check_resume.py", [*CONFIG, "--workdir", "w", "--kills", "-2"], "--kills must be at least 1, got -2"),
+        ("plan.py", [*CONFIG, "--sweep", "m", "--values", "8", "0"], "--values must be at least 1, got 0"),
+        ("sweep.py", [*CONFIG, "--workdir", "w", "--workers", "0", "--dry-run"], "0 worker(s)"),
+        ("study.py", ["--quick", "--no-runs", "--workdir", "README.md"], "workdir README.md cannot be written"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2_for_every_script(script, arguments, message, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    done = run(script, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (ROOT / "w").exists()
+
+
 def test_evaluate_needs_a_checkpoint(tmp_path):
     done = run("evaluate.py", "--config", "configs/demo.py", "--workdir", str(tmp_path))
     assert (done.returncode, done.stderr) == (2, f"error: workdir {tmp_path} holds no checkpoint\n")

@@ -14,13 +14,14 @@ CONFIG = (
 
 
 def check(config, folder, *options):
-    """The script's summary."""
+    """The script's summary, and the lines before it."""
     file = folder / "config.py"
     file.write_text(CONFIG.format(repr(json.dumps(config.to_dict()))))
     command = [sys.executable, str(SCRIPT), f"--config={file}", f"--workdir={folder / 'runs'}", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    *lines, summary = done.stdout.splitlines()
+    return json.loads(summary), lines
 
 
 @pytest.fixture
@@ -33,9 +34,13 @@ def longer(tiny):
 
 def test_a_run_killed_while_it_writes_and_updates_ends_the_same(longer, tmp_path):
     options = ("--kills=3", "--phases", "checkpoint", "update", "verify")
-    summary = check(longer, tmp_path, *options)
+    summary, lines = check(longer, tmp_path, *options)
     assert sum(summary["kills"].values()) == 3
     assert summary["identical"]
+    stages = [line for line in lines if not line.startswith(" ")]
+    assert stages[0] == "the run that is never killed"
+    assert [line.partition(" at step ")[0] for line in stages[1:4]] == [f"kill {k} of 3" for k in (1, 2, 3)]
+    assert stages[-1] == "identical after 3 kills"
 
 
 BUFFERED = {"candidates": 8, "p_lower": 0.0, "p_upper": 1.0, "clear_at_epoch_end": False}  # some pilots wait
@@ -51,6 +56,6 @@ CHANGES = {
 def test_a_run_killed_twenty_times_ends_the_same(longer, tmp_path, change):
     longer.update(change)
     longer.training.num_steps = 80
-    summary = check(longer, tmp_path, "--kills=20")
+    summary, _ = check(longer, tmp_path, "--kills=20")
     assert sum(summary["kills"].values()) == 20
     assert summary["identical"]
