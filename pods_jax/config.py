@@ -365,9 +365,14 @@ def _build(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str, probl
             if type(value) in allowed:
                 built[name] = value
             else:
-                names = " or ".join("None" if a is type(None) else a.__name__ for a in allowed)
-                problems.append(f"{prefix}{name} must be {names}, got {value!r}")
+                problems.append(f"{prefix}{name} must be {' or '.join(map(_kind, allowed))}, got {value!r}")
     return cls(**built)
+
+
+def _kind(allowed: type) -> str:
+    """A type's name in a message; of a dict, how one is written on a command line."""
+    names = {type(None): "None", FrozenConfigDict: "a dict such as \"{'key': 'value'}\""}
+    return names.get(allowed, allowed.__name__)
 
 
 def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:

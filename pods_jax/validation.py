@@ -1,5 +1,6 @@
 """What must hold between the values of a config; all violations are reported at once."""
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 
@@ -31,6 +32,7 @@ _NOT_NEGATIVE = (
     "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
     "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
     "evaluation.temperature", "evaluation.top_k", "training.eval_every_minutes", "warm_start.num_steps", "lora.rank",
+    "seed", "warm_start.seed",
 )  # fmt: skip
 _POSITIVE_OR_NONE = (
     "rollout.max_cache_bytes_per_device", "objective.importance_sampling_cap", "objective.delta",
@@ -62,8 +64,7 @@ def validate_on_devices(config: Config, data_parallel: int) -> None:
 
 
 def _value(config: Config, key: str):
-    section, name = key.split(".")
-    return getattr(getattr(config, section), name)
+    return functools.reduce(getattr, key.split("."), config)
 
 
 def _ranges(config: Config) -> Iterator[str]:
