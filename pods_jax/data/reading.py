@@ -51,6 +51,8 @@ def file_rows(path: Path) -> Iterator[Row]:
     Raises:
       UserError: for a file that cannot be read, or a suffix other than `SUFFIXES`.
     """
+    if not path.exists():
+        raise UserError(f"{path}: cannot be read: there is no such file or folder")
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}")
     return _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)

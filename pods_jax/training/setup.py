@@ -57,9 +57,12 @@ def load_task(config: Config) -> Task:
     return Task(
         dataset,
         tokenizer,
-        _tokenise(dataset, dataset.train, tokenizer, limit),
-        _tokenise(dataset, test, tokenizer, limit),
-        {k: _tokenise(dataset, x, tokenizer, limit) for k, x in load_evaluation_sets(config, dataset).items()},
+        _tokenise("training set", dataset, dataset.train, tokenizer, limit),
+        _tokenise("test set", dataset, test, tokenizer, limit),
+        {
+            prefix: _tokenise(f"evaluation.sets.{prefix}", dataset, examples, tokenizer, limit)
+            for prefix, examples in load_evaluation_sets(config, dataset).items()
+        },
     )
 
 
@@ -149,13 +152,16 @@ def _check_demonstrations(config: Config, dataset: Dataset) -> None:
         raise UserError(f"data set '{config.data.name}' has no demonstrations to start from: warm_start.num_steps = 0")
 
 
-def _tokenise(dataset: Dataset, examples: Sequence[Example], tokenizer: Tokenizer, limit: int) -> TokenisedExamples:
+def _tokenise(
+    name: str, dataset: Dataset, examples: Sequence[Example], tokenizer: Tokenizer, limit: int
+) -> TokenisedExamples:
     tokens = [tuple(tokenizer.encode_prompt(e.prompt, dataset.system)) for e in examples]
     fits = [len(t) <= limit for t in tokens]
     if not any(fits):
         shortest = min(map(len, tokens), default=0)
         raise UserError(
-            f"every prompt is longer than rollout.max_prompt_length = {limit} tokens (the shortest has {shortest})"
+            f"{name}: every prompt is longer than rollout.max_prompt_length = {limit} tokens (the shortest has "
+            f"{shortest})"
         )
     kept = [(e, t) for e, t, fit in zip(examples, tokens, fits, strict=True) if fit]
     return TokenisedExamples(*map(tuple, zip(*kept, strict=True)), len(examples) - len(kept))

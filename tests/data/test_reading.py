@@ -53,6 +53,9 @@ def test_a_bad_row_spoils_itself_alone(tmp_path, line, message):
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"folder: cannot be read: there is no such file or folder"):
+        list(file_rows(tmp_path / "folder"))
+    (tmp_path / "rows.csv").write_text("a,b")
     with pytest.raises(UserError, match=r"rows\.csv: expected a file that ends in \.jsonl"):
         list(file_rows(tmp_path / "rows.csv"))
     for name in ("rows.jsonl", "rows.parquet"):

@@ -189,7 +189,10 @@ def test_an_unwritable_workdir_is_refused(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rollout": {"max_prompt_length": 3}}, "every prompt is longer than rollout.max_prompt_length = 3"),
+        (
+            {"rollout": {"max_prompt_length": 3}},
+            "training set: every prompt is longer than .*_prompt_length = 3",
+        ),
         ({"model": {"path": "/no/such/model"}}, "no model at '/no/such/model'"),
         ({"data": {"path": "x.jsonl"}}, "generated, there is nothing to read"),
         ({"data": {"options": {"bas": 3}}}, "unknown key 'bas'.*did you mean 'base'"),

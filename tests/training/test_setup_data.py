@@ -13,7 +13,7 @@ from pods_jax.config_file import load_config
 from pods_jax.errors import UserError
 from pods_jax.rewards.parts import REWARD_SETS
 from pods_jax.training import Reporter, train
-from pods_jax.training.setup import load_dataset
+from pods_jax.training.setup import load_dataset, load_task
 from pods_jax.validation import violations
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +63,19 @@ def test_sets_that_do_not_fit_are_named(tmp_path):
         load_dataset(config(data=DataConfig("amc23", path)))
     with pytest.raises(UserError, match=r"'exact' and 'math': set reward\.task"):
         load_dataset(config(data=DataConfig(eval_name="amc23", eval_path=path)))
+
+
+def test_the_set_whose_prompts_are_all_too_long_is_named(tiny):
+    longer = tiny.data.options.to_dict() | {"digits": 4}
+    tiny.evaluation.sets = {"long": {"name": "addition", "options": longer}}
+    with pytest.raises(UserError, match=r"^evaluation\.sets\.long: every prompt is longer"):
+        load_task(from_mapping(tiny)[0])
+    tiny.data.eval_name, tiny.data.eval_options = "addition", longer
+    with pytest.raises(UserError, match=r"^test set: every prompt is longer"):
+        load_task(from_mapping(tiny)[0])
+    tiny.rollout.max_prompt_length = 3
+    with pytest.raises(UserError, match=r"^training set: every prompt is longer"):
+        load_task(from_mapping(tiny)[0])
 
 
 @pytest.mark.parametrize(
