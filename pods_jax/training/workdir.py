@@ -109,7 +109,8 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
 
 
 def _unused(path: Path) -> bool:
-    return not read_jsonl(path / "metrics.jsonl") and not any(path.glob("checkpoints/*"))
+    """Whether a run has made the folder and taken no step; another tool's folder with a config.json is not so."""
+    return is_workdir(path) and not read_jsonl(path / "metrics.jsonl") and not any(path.glob("checkpoints/*"))
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -28,4 +28,6 @@ def test_a_lora_run_is_exported_merged_and_as_an_adapter(tiny, tmp_path):
     export_checkpoint(config, tmp_path / "run", tmp_path / "out", Reporter())
     with pytest.raises(UserError, match="is, or lies in, the workdir"):
         export_checkpoint(config, tmp_path / "run", tmp_path / "run", Reporter())
+    with pytest.raises(UserError, match="belongs to another config"):
+        train(config, tmp_path / "out", Reporter())
     train(config, tmp_path / "run", Reporter())
