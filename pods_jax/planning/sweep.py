@@ -104,4 +104,7 @@ def draw(sweep: Sweep, out: Path) -> None:
         axes.axhline(CHIPS[sweep.chip].hbm_bytes / GiB, color="black", linestyle="--", label=f"{sweep.chip}")
         axes.legend()
     axes.set(xscale="log", xlabel=f"rollouts {sweep.verb} in a step", ylabel="GiB on each device", title=sweep.topology)
+    axes.set_xticks([p.rollouts for p in known], [f"{p.rollouts:,}" for p in known])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
     figure.savefig(out, dpi=150)
