@@ -32,7 +32,10 @@ class Variant:
 
 
 _LEAN = ("training.checkpoint_every_steps=0", "training.checkpoint_every_minutes=0", "training.keep_best=False")
-_DEMO = (*_LEAN, "training.num_steps=160", "training.eval_every_steps=4")
+_DEMO = (
+    *_LEAN, "training.num_steps=160", "training.eval_every_steps=4", "warm_start.num_steps=600",
+    "warm_start.learning_rate=2e-3",
+)  # fmt: skip
 
 
 def _demo(method: str, *overrides: str, look: Look | None = None) -> Variant:
