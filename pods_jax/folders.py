@@ -1,6 +1,7 @@
 """Folders that are written into: what the system refuses is a UserError that names the folder and its role."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,8 @@ def make_folder(path: Path, role: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def refuse_file(path: Path, role: str) -> None:
-    """Raises a UserError if a file is where a folder is to be, or where one that it lies in is to be."""
-    file = next((p for p in (path, *path.parents) if p.is_file()), None)
-    if file is not None:
-        raise UserError(f"{role} {path} cannot be written: {file} is a file")
+def refuse_unwritable(path: Path, role: str) -> None:
+    """Raises a UserError if the path is not, or cannot become, a folder that can be written to; makes nothing."""
+    present = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not (present.is_dir() and os.access(present, os.W_OK)):
+        raise UserError(f"{role} {path} cannot be written: {present} is not a folder that can be written to")

@@ -10,10 +10,10 @@ import numpy as np
 from pods_jax.analysis.curves import AXES, PHASES, Curves, curves_of, half_width, phase_seconds, speed_up
 from pods_jax.analysis.groups import Group, main_sizes, read_groups
 from pods_jax.analysis.looks import looks_of, sized_looks
-from pods_jax.analysis.output import refuse_unwritable
 from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, lengths_panel, small_multiples
 from pods_jax.analysis.targets import rollouts_to_target, time_to_target
 from pods_jax.errors import UserError
+from pods_jax.folders import refuse_unwritable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def draw(folder: Path, out: Path, view: View) -> dict[str, Any]:
     Raises:
       UserError: no runs, a damaged file, no such metric, a target beyond it, or no such folder can be made.
     """
-    refuse_unwritable(out)
+    refuse_unwritable(out, "--out")
     warnings: list[str] = []
     groups = read_groups(folder, warnings.append)
     known = set.intersection(*(set(e) for g in groups for r in g.runs for e in r.evals))

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pods_jax.analysis.curves import SpeedUp, first_reach, speed_up
-from pods_jax.analysis.output import refuse_unwritable
 from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, lengths_panel, small_multiples
 from pods_jax.analysis.published import EightDevices, PublishedRuns, SingleDevice
 from pods_jax.analysis.style import METHODS, SHADES, Look
+from pods_jax.folders import refuse_unwritable
 
 Runs = SingleDevice | EightDevices
 
@@ -97,7 +97,7 @@ def draw(folder: Path, out: Path) -> dict[str, Any]:
     Raises:
       UserError: the folder lacks runs that a figure needs, a file is damaged, or `out` cannot be a folder.
     """
-    refuse_unwritable(out)
+    refuse_unwritable(out, "--out")
     out.mkdir(parents=True, exist_ok=True)
     main = {name: _read_setting(s, folder) for name, s in SETTINGS.items()}
     ablations = {n: [(look, runs.read(folder)) for look, runs in rows] for n, rows in ABLATIONS.items()}

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from pods_jax.errors import UserError
-from pods_jax.folders import refuse_file
+from pods_jax.folders import refuse_unwritable
 from pods_jax.training.workdir import is_workdir
 
 MARK = "exported_from.json"
@@ -12,7 +12,7 @@ MARK = "exported_from.json"
 
 def refuse_folder(out: Path, workdir: Path) -> None:
     """Raises a UserError unless `out` is absent, empty, or an earlier export of the workdir; never within a workdir."""
-    refuse_file(out, "--out")
+    refuse_unwritable(out, "--out")
     own = workdir.resolve()
     for place in (out.resolve(), *out.resolve().parents):
         if place == own or is_workdir(place):

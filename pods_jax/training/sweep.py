@@ -26,7 +26,7 @@ import numpy as np
 from pods_jax.analysis.curves import half_width
 from pods_jax.config_file import load_config
 from pods_jax.errors import UserError
-from pods_jax.folders import make_folder, refuse_file
+from pods_jax.folders import make_folder, refuse_unwritable
 from pods_jax.training.workdir import refuse_other_config
 
 LOG = "log.txt"
@@ -133,7 +133,7 @@ def check(runs: Sequence[SweepRun]) -> None:
       UserError: for the first run that is not so.
     """
     for run in runs:
-        refuse_file(run.workdir, "workdir")
+        refuse_unwritable(run.workdir, "workdir")
         refuse_other_config(run.workdir, load_config(run.spec, run.all_overrides))
 
 

@@ -65,5 +65,5 @@ def test_a_spoilt_mark_is_none(tmp_path, text):
 
 def test_a_file_is_refused(workdir, tmp_path):
     (tmp_path / "README.md").write_text("text")
-    with pytest.raises(UserError, match=r"README\.md is a file"):
+    with pytest.raises(UserError, match=r"README\.md is not a folder"):
         refuse_folder(tmp_path / "README.md", workdir)

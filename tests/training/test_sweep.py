@@ -87,7 +87,7 @@ def test_mistakes_are_told_before_anything_runs(tmp_path):
     with pytest.raises(UserError, match="belongs to another config"):
         check([run])
     (tmp_path / "file").write_text("text")
-    with pytest.raises(UserError, match=r"workdir .*demo/seed=0 cannot be written: .*file is a file"):
+    with pytest.raises(UserError, match=r"workdir .*demo/seed=0 cannot be written: .*file is not a folder"):
         check(expand([DEMO], {}, [0], tmp_path / "file"))
     with pytest.raises(UserError, match="there are"):
         Sweep(Path("x"), workers=1000, cores_per_run=1)
