@@ -75,7 +75,8 @@ class DataConfig:
     """name: a registered data set; path: its files, where it has any; options: what its loader takes.
 
     eval_name, eval_path, eval_options: another data set to evaluate on; None: the test problems of the first one.
-    system_prompt: None: the data set's own. prompt_template: the user's message, with the problem for "{question}".
+    system_prompt: None: the data set's own; "": an empty one. prompt_template: the user's message, with the problem for
+    "{question}".
     """
 
     name: str = "addition"

@@ -31,7 +31,7 @@ class Dataset:
 
     Attributes:
       task: the name of the verifier for the golds.
-      system: the system message ("" for none).
+      system: the system message, None for none.
       alphabet: the characters a character tokenizer needs, where a policy may be trained from scratch ("" where not).
       skipped: how many rows were left out as unusable.
       demonstrate: (generator, count) -> [(prompt, completion)] for a supervised warm start, where there is one.
@@ -40,7 +40,7 @@ class Dataset:
     train: tuple[Example, ...]
     test: tuple[Example, ...]
     task: str
-    system: str = ""
+    system: str | None = None
     alphabet: str = ""
     skipped: int = 0
     demonstrate: Callable[[np.random.Generator, int], list[tuple[str, str]]] | None = None

@@ -47,7 +47,7 @@ class Tokenizer(Protocol):
     eos_ids: tuple[int, ...]
     pad_id: int
 
-    def encode_prompt(self, user: str, system: str = "") -> list[int]:
+    def encode_prompt(self, user: str, system: str | None = None) -> list[int]:
         """The ids after which the model answers `user`."""
         ...
 
@@ -75,7 +75,7 @@ class CharTokenizer:
             raise UserError(f"no id for the character {unknown[0]!r} in {text!r}: alphabet {''.join(self._ids)!r}")
         return [self._ids[c] for c in text]
 
-    def encode_prompt(self, user: str, system: str = "") -> list[int]:
+    def encode_prompt(self, user: str, system: str | None = None) -> list[int]:
         return self.encode(_plain_prompt(user, system))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -105,8 +105,11 @@ class HFTokenizer:
         self.vocab_size = 1 + max(tokenizer.get_vocab().values())
         self._tokenizer, self._folder = tokenizer, folder
 
-    def encode_prompt(self, user: str, system: str = "") -> list[int]:
-        """The chat template's prompt for an answer; without a template, plain text after the tokenizer's own BOS."""
+    def encode_prompt(self, user: str, system: str | None = None) -> list[int]:
+        """The chat template's prompt for an answer; without a template, plain text after the tokenizer's own BOS.
+
+        system: None leaves the message out, in which case some templates put one of their own; "" is an empty one.
+        """
         if self._tokenizer.chat_template is None:
             return self._tokenizer.encode(_plain_prompt(user, system))
         return self._tokenizer.encode(self._render(user, system), add_special_tokens=False)  # the template holds them
@@ -125,10 +128,10 @@ class HFTokenizer:
             if (self._folder / name).exists():
                 shutil.copyfile(self._folder / name, folder / name)
 
-    def _render(self, user: str, system: str) -> str:
+    def _render(self, user: str, system: str | None) -> str:
         from jinja2 import TemplateError
 
-        messages = [{"role": "system", "content": system}] if system else []
+        messages = [{"role": "system", "content": system}] if system is not None else []
         messages.append({"role": "user", "content": user})
         try:
             return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -167,5 +170,5 @@ def _generation_eos_ids(path: Path) -> list[int]:
     return ids if isinstance(ids, list) else [] if ids is None else [ids]
 
 
-def _plain_prompt(user: str, system: str) -> str:
+def _plain_prompt(user: str, system: str | None) -> str:
     return f"{system}\n\n{user}" if system else user

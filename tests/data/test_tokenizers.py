@@ -64,6 +64,15 @@ def test_template_gives_one_bos(tmp_path):
     assert load_tokenizer(tmp_path).encode_prompt("hello") == [0, 7, 6, 8]
 
 
+def test_an_empty_system_message_keeps_out_the_templates_own(tmp_path):
+    own = "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% else %}be kind {% endif %}"
+    template = own + "<user>{{ messages[-1].content }}<bot>"
+    words_tokenizer(eos_token="</s>", chat_template=template).save_pretrained(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode_prompt("hello") == [4, 5, *tokenizer.encode_prompt("hello", "")]
+    assert tokenizer.encode_prompt("hello", "") == [7, 6, 8]
+
+
 def test_plain_prompt_starts_with_bos_and_system(tmp_path):
     words_tokenizer(bos_token="<s>", eos_token="</s>").save_pretrained(tmp_path)
     tokenizer = load_tokenizer(tmp_path)
