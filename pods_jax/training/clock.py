@@ -25,18 +25,22 @@ def _compilation() -> Counter:
 
 
 class PhaseClock:
-    """Accumulates seconds a phase; time that JAX spends compiling inside one goes to "compile" instead."""
+    """Accumulates seconds a phase; time that JAX spends compiling inside one goes to "compile" instead.
+
+    A phase within another has its time for itself: no second is counted twice.
+    """
 
     def __init__(self):
         self._seconds: dict[str, float] = defaultdict(float)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        start, compiled = time.perf_counter(), _compilation()["s"]
+        start, compiled, before = time.perf_counter(), _compilation()["s"], Counter(self._seconds)
         yield
-        compiled = _compilation()["s"] - compiled
+        inner = sum(self._seconds.values()) - sum(before.values())
+        compiled = _compilation()["s"] - compiled - (self._seconds["compile"] - before["compile"])
         self._seconds["compile"] += compiled
-        self._seconds[name] += max(time.perf_counter() - start - compiled, 0.0)
+        self._seconds[name] += max(time.perf_counter() - start - inner - compiled, 0.0)
 
     def take(self) -> dict[str, float]:
         """The seconds since the last call, by phase."""

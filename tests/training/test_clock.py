@@ -16,6 +16,21 @@ def test_phases_add_up_and_are_taken_once():
     assert clock.take() == {}
 
 
+def test_a_phase_within_another_is_counted_once():
+    slow_to_compile = jax.jit(lambda x: sum(jnp.cos(x * i) @ jnp.sin(x + i) for i in range(150)))
+    clock, start = PhaseClock(), time.perf_counter()
+    with clock.phase("outer"):
+        time.sleep(0.05)
+        with clock.phase("inner"):
+            time.sleep(0.1)
+            slow_to_compile(jnp.ones((8, 8))).block_until_ready()
+    elapsed, seconds = time.perf_counter() - start, clock.take()
+    assert sum(seconds.values()) == pytest.approx(elapsed, abs=0.02)
+    assert seconds["inner"] >= 0.1
+    assert 0.05 <= seconds["outer"] < elapsed - 0.1
+    assert seconds["compile"] > 0.05
+
+
 def test_compilation_is_kept_apart():
     slow_to_compile = jax.jit(lambda x: sum(jnp.sin(x * i) @ jnp.cos(x + i) for i in range(150)))
     x, clock = jnp.ones((8, 8)), PhaseClock()
