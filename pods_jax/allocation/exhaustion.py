@@ -14,7 +14,7 @@ def when_exhausted(policy: str, message: str, partial: Sequence[Group]) -> list[
 
     Args:
       policy: "error", "train_partial" or "stop"; with nothing to train on, "train_partial" is "stop".
-      message: why there are no more, and what can be changed.
+      message: why there are no more, and what else can be changed.
       partial: the step's groups so far.
 
     Raises:
@@ -23,4 +23,6 @@ def when_exhausted(policy: str, message: str, partial: Sequence[Group]) -> list[
     """
     if policy == "train_partial" and partial:
         return list(partial)
-    raise (UserError if policy == "error" else Exhausted)(message)
+    if policy == "error":
+        raise UserError(f"{message}. Or set allocation.options.on_exhausted to 'train_partial' or 'stop'")
+    raise Exhausted(message)

@@ -123,8 +123,8 @@ class PilotCommit(TwoStage):
 
     def advice(self) -> str:
         return (
-            "Raise allocation.options.candidates or max_rounds, widen p_lower..p_upper, set clear_at_epoch_end = False "
-            "where an epoch has only a few rounds, or on_exhausted to 'train_partial' or 'stop'"
+            "Raise allocation.options.candidates or max_rounds, widen p_lower..p_upper, or set clear_at_epoch_end = "
+            "False where an epoch has only a few rounds"
         )
 
 

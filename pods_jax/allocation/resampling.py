@@ -89,8 +89,7 @@ class Resampling:
             f"allocation {self._name}: step {self.step} has {len(self.batch)} of {self.num_prompts} groups after "
             f"{self.round} rounds. Candidates in the run so far: {c['candidates']}, of which {c['passed']} had varying "
             f"correctness, {c['too_easy']} were all right, {c['too_hard']} all wrong, {c['invalid']} without a finite "
-            f"reward. Raise allocation.options.candidates or max_rounds, or set "
-            "on_exhausted to 'train_partial' or 'stop'"
+            "reward. Raise allocation.options.candidates or max_rounds"
         )
 
     def held(self) -> list[Group]:

@@ -156,7 +156,7 @@ class TwoStage:
 
     def advice(self) -> str:
         """What the user can change when there are too few groups."""
-        return "Raise allocation.options.candidates or max_rounds, or set on_exhausted to 'train_partial' or 'stop'"
+        return "Raise allocation.options.candidates or max_rounds"
 
     # ---------------------------------------------------------------- books and state
 
