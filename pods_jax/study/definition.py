@@ -175,8 +175,8 @@ FULL = Study(
         "main": Part(LEARNING["main"].variants, range(10), ("main",)),
         "ablations": Part(_ABLATIONS, range(10), _ABLATION_TABLES),
         "larger": Part(LEARNING["larger"].variants, range(10), ("larger",)),
-        "allocation": Part(ALLOCATION["allocation"].variants, range(5), ("allocation",)),
-        "small_batch": Part(ALLOCATION["small_batch"].variants, range(5), ("small_batch",)),
+        "allocation": Part(ALLOCATION["allocation"].variants, range(10), ("allocation",)),
+        "small_batch": Part(ALLOCATION["small_batch"].variants, range(10), ("small_batch",)),
     },
     costs={
         "costs": (*LEARNING["main"].variants, *_ABLATIONS),
