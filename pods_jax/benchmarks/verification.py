@@ -22,9 +22,12 @@ def read_pairs(path: Path) -> list[Pair]:
     """
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return [(row["completion"], row["gold"]) for row in rows]
+        pairs = [(row["completion"], row["gold"]) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: no lines with 'completion' and 'gold': {error}") from error
+    if not pairs:
+        raise UserError(f"{path}: no lines with 'completion' and 'gold': it is empty")
+    return pairs
 
 
 def beside_math_verify(pairs: Sequence[Pair], repeats: int) -> list[dict[str, Any]]:
@@ -58,9 +61,11 @@ def math_verify() -> Callable[[str, str], bool]:
 def by_workers(pairs: Sequence[Pair], counts: Sequence[int], min_calls: int) -> list[dict[str, Any]]:
     """The pool on the pairs that the quick layer leaves to workers (again and again, for at least `min_calls`).
 
-    `share` is theirs of all pairs, `caller_us` the calling process's own time for a call.
+    Nothing if it leaves none. `share` is theirs of all pairs, `caller_us` the calling process's own time for a call.
     """
     left = [pair for pair in pairs if VERIFIERS["math"].quick(*pair) is None]
+    if not left:
+        return []
     outputs, golds = zip(*(left * -(-min_calls // len(left))), strict=True)
     rows = []
     for count in counts:

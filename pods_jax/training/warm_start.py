@@ -45,12 +45,11 @@ def warm_started_params(
 
 
 def fingerprint(config: Config, dataset: Dataset) -> str:
-    """A hash of all that decides the result: configs, the code of model, data and this file, the backend."""
+    """A hash of what decides the result: configs, the code of model, loss, optimizer, data, this file; the backend."""
+    made_by = (decoder, *map(inspect.getmodule, (project, make_optimizer, dataset.demonstrate)), sys.modules[__name__])
     content = {
         "sections": [to_dict(s) for s in (config.model, config.data, config.warm_start)],
-        "code": [
-            inspect.getsource(x) for x in (decoder, inspect.getmodule(dataset.demonstrate), sys.modules[__name__])
-        ],
+        "code": [inspect.getsource(module) for module in made_by],
         "backend": [jax.__version__, jax.default_backend()],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]

@@ -138,6 +138,9 @@ def test_verification_is_timed_on_what_is_left_to_workers(tmp_path):
     assert row["calls_per_s"] > 0
     with pytest.raises(UserError, match="no lines with 'completion' and 'gold'"):
         verification.read_pairs(tmp_path / "absent.jsonl")
+    path.write_text("")
+    with pytest.raises(UserError, match="it is empty"):
+        verification.read_pairs(path)
 
 
 def test_verification_beside_math_verify():
