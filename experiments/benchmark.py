@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from benchmark import accelerator, beside_peers, hardware, phases, selection, verification
+from benchmark.report import print_table
+from benchmark.workload import SHAPES
 
-from pods_jax.benchmarks import accelerator, beside_peers, hardware, phases, selection, verification
-from pods_jax.benchmarks.report import print_table
-from pods_jax.benchmarks.workload import SHAPES
 from pods_jax.cli import add_count, main_with_errors, overrides
-from pods_jax.config_file import load_config
+from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
-from pods_jax.folders import make_folder
+from pods_jax.io import make_folder
 
 Tables = dict[str, list[dict[str, Any]]]
 

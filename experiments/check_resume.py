@@ -24,9 +24,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from pods_jax.analysis.runs import read_jsonl
 from pods_jax.cli import add_count, experiment_parser, main_with_errors, parse_experiment
 from pods_jax.errors import UserError
+from pods_jax.io import read_jsonl
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 PHASES = ("warm start", "sample", "verify", "select", "update", "eval", "checkpoint")
@@ -124,9 +124,9 @@ def tell(text: str) -> None:
 
 def die(phase: str, occurrence: str, seconds: str) -> None:
     """Arranges for this process to be killed some seconds after the phase begins for the n-th time."""
-    from pods_jax.training import setup
+    from pods_jax.training import run as run_module
     from pods_jax.training.checkpoint import Checkpoints
-    from pods_jax.training.clock import PhaseClock
+    from pods_jax.training.metrics import PhaseClock
 
     count = itertools.count(1)
 
@@ -151,7 +151,7 @@ def die(phase: str, occurrence: str, seconds: str) -> None:
 
     PhaseClock.phase = phase_of_clock
     Checkpoints.save = after_begin("checkpoint", Checkpoints.save)
-    setup.warm_started_params = after_begin("warm start", setup.warm_started_params)
+    run_module.warm_started_params = after_begin("warm start", run_module.warm_started_params)
 
 
 def typical_seconds(run: Path) -> dict[str, float]:

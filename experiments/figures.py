@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-from pods_jax.analysis import comparison, paper
+from pods_jax.analysis import compare, paper
 from pods_jax.analysis.curves import AXES
-from pods_jax.analysis.words import speed_up_in_words, with_half_width
+from pods_jax.analysis.style import speed_up_in_words, with_half_width
 from pods_jax.cli import main_with_errors, print_json
 
 
@@ -23,9 +23,7 @@ def main() -> None:
         numbers = paper.draw(args.published, args.out)
         _print_settings(numbers["settings"])
     else:
-        numbers = comparison.draw(
-            args.runs, args.out, comparison.View(args.metric, args.axis, args.window, args.target)
-        )
+        numbers = compare.draw(args.runs, args.out, compare.View(args.metric, args.axis, args.window, args.target))
         for line in numbers["warnings"]:
             print(f"warning: {line}", file=sys.stderr)
         _print_groups(numbers["groups"])

@@ -19,7 +19,7 @@ def main() -> None:
     add_count(parser, "--values", nargs="+", help="the values of --sweep, in place of doubling")
     parser.add_argument("--out", type=Path, help="where --sweep draws its curve: a .png, with a .json beside it")
     args, config = parse_experiment(parser)
-    from pods_jax.planning.command import run
+    from pods_jax.planning.report import run
 
     summary = run(config, args.topology, args.sweep, args.values, args.out)
     if args.json:

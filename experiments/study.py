@@ -6,7 +6,7 @@
 
 Parts: `main` (methods), `ablations` (n, m, statistics), `larger` (a policy of ten times the parameters), `allocation`
 (who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `costs` (seconds per step, of
-which all times are made: the machine must be quiet). What is compared is data, in `pods_jax/study/definition.py`;
+which all times are made: the machine must be quiet). What is compared is data, in `experiments/study/definition.py`;
 docs/results.md tells what came out. --json ends with one line that has every number.
 """
 
@@ -17,14 +17,14 @@ from pathlib import Path
 
 from pods_jax.cli import finite, main_with_errors, print_json
 from pods_jax.errors import UserError
-from pods_jax.folders import make_folder
+from pods_jax.io import make_folder
 
 PARTS = ("main", "ablations", "larger", "allocation", "small_batch", "costs")
 
 
 def main() -> None:
     args = _parser().parse_args()
-    from pods_jax.study.definition import FULL, QUICK
+    from study.definition import FULL, QUICK
 
     study = QUICK if args.quick else FULL
     parts = PARTS if args.part == "all" else (args.part,)
@@ -61,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(study, args: argparse.Namespace, parts: list[str], workdir: Path) -> dict[str, str]:
     """Works off the runs of all parts; returns what went wrong by run."""
-    from pods_jax.study.runs import runs_of
+    from study.runs import runs_of
+
     from pods_jax.training import sweep
 
     runs = [run for part in parts for run in runs_of(study, part, workdir, args.seeds)]
@@ -76,7 +77,7 @@ def _measure(study, variants: tuple[str, ...], file: Path) -> None:
     if file.is_file():
         print(f"costs    {file} is there; delete it to measure anew")
         return
-    from pods_jax.study.costs import measure
+    from study.costs import measure
 
     print(f"costs    {len(variants)} variants, {len(study.micro_batches)} micro-batch(es) each", flush=True)
     costs = measure(study, variants, lambda step: print(f"costs    round {step}", flush=True))
@@ -85,9 +86,9 @@ def _measure(study, variants: tuple[str, ...], file: Path) -> None:
 
 def _results(study, parts, workdir: Path, out: Path, document: Path | None) -> dict:
     """Writes a JSON file for each table, and the figures; fills the document's tables, if there is one."""
-    from pods_jax.study import document as documents
-    from pods_jax.study import figures, tables
-    from pods_jax.study.definition import ALLOCATION, LEARNING
+    from study import document as documents
+    from study import figures, tables
+    from study.definition import ALLOCATION, LEARNING
 
     results, drawn = {}, []
     names = [table for part in parts if part != "costs" for table in study.parts[part].tables]

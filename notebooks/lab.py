@@ -7,9 +7,9 @@ from pathlib import Path
 
 from IPython.display import Image
 
-from pods_jax.caching import keep_programs
+from pods_jax.cache import keep_programs
 from pods_jax.config import Config
-from pods_jax.config_file import load_config
+from pods_jax.config.load import load_config
 from pods_jax.training import Reporter, train
 
 QUICK = os.environ.get("PODS_JAX_QUICK") == "1"

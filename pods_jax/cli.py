@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pods_jax.caching import keep_programs, programs_folder
-from pods_jax.config import Config
+from pods_jax.cache import keep_programs, programs_folder, trim_after_compiling
+from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
-from pods_jax.memory import trim_after_compiling
 
 _SHUTDOWN_S = 60
 """How long a process that ends waits for the others, which it takes down then: one that failed, say, for a collective
@@ -89,7 +88,7 @@ def _check_distributed(args: argparse.Namespace) -> None:
 
 def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Config]:
     """The arguments, and the checked config with its overrides."""
-    from pods_jax.config_file import load_config  # imports JAX, which not every command line needs
+    from pods_jax.config.load import load_config  # imports JAX, which not every command line needs
 
     args, rest = parser.parse_known_args()
     return args, load_config(args.config, overrides(rest))

@@ -1,7 +1,6 @@
 """Finding and opening the files of a pretrained model, for weights and tokenizers alike: it imports no JAX."""
 
 import importlib.metadata
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,19 +36,6 @@ def local_model(path: str | Path, patterns: Sequence[str]) -> Path:
     """`path` as a file or folder on this machine; a hub model's files that match `patterns` are downloaded first."""
     found = resolve_model_path(path)
     return found if isinstance(found, Path) else _download(found, patterns)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. UserError if the file is absent or holds anything else."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: not a JSON object")
-    return value
 
 
 class GGUFFile(Mapping[str, Any]):

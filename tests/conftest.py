@@ -9,7 +9,7 @@ from hypothesis import settings
 # Tests compile much and compute little: XLA's optimisations cost them more than they give. Before JAX starts.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 
-from pods_jax.config import default_config
+from pods_jax.config.schema import default_config
 
 settings.register_profile("pods_jax", deadline=None, derandomize=True)
 settings.load_profile("pods_jax")

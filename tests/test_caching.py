@@ -3,10 +3,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pods_jax.caching import cache_folder, programs_folder
+from pods_jax.cache import cache_folder, programs_folder
 
 PROGRAM = """
-from pods_jax.caching import keep_programs
+from pods_jax.cache import keep_programs
 keep_programs()
 import jax
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

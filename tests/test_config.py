@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pods_jax.config import Config, default_config, from_mapping, to_dict
-from pods_jax.config_file import load_config
+from pods_jax.config.load import load_config
+from pods_jax.config.schema import Config, default_config, from_mapping, to_dict
+from pods_jax.config.validate import validate_on_devices, violations
 from pods_jax.errors import UserError
 from pods_jax.selection import RULES
-from pods_jax.validation import validate_on_devices, violations
 
 ROOT = Path(__file__).parents[1]
 
@@ -120,7 +120,7 @@ def test_a_file_without_get_config(tmp_path):
 
 
 def test_an_argument_that_the_file_does_not_take(tmp_path):
-    (tmp_path / "plain.py").write_text("from pods_jax.config import default_config as get_config\n")
+    (tmp_path / "plain.py").write_text("from pods_jax.config.schema import default_config as get_config\n")
     assert load_config(str(tmp_path / "plain.py")).seed == 0
     with pytest.raises(UserError, match="takes no argument"):
         load_config(f"{tmp_path / 'plain.py'}:x")

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 from pods_jax.analysis.runs import read_run
-from pods_jax.config import to_dict
+from pods_jax.config.schema import to_dict
 
 ROOT = Path(__file__).parents[1]
 RUN = """
 import json, sys
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
 from pods_jax.training import Reporter, train
-from pods_jax.validation import violations
+from pods_jax.config.validate import violations
 
 config, problems = from_mapping(json.loads(sys.argv[1]))
 assert not problems + violations(config), problems + violations(config)
@@ -58,7 +58,7 @@ def test_paths_in_the_docs_exist():
 
 def test_the_key_table_is_the_config():
     """The README points to config.py for the meaning of every key: each section there has a docstring."""
-    import pods_jax.config as config
+    import pods_jax.config.schema as config
 
     for name in to_dict(config.Config()):
         section = getattr(config.Config(), name)

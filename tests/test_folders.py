@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pods_jax.errors import UserError
-from pods_jax.folders import make_folder, refuse_unwritable, writing
+from pods_jax.io import make_folder, refuse_unwritable, writing
 
 
 def test_a_folder_is_made_with_those_it_lies_in(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 CHILD = """
 import sys
 import jax
-from pods_jax.memory import trim_after_compiling
+from pods_jax.cache import trim_after_compiling
 
 def resident_mb():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS")) / 1024

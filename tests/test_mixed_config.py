@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pods_jax.analysis.runs import read_run
-from pods_jax.config import from_mapping, to_dict
-from pods_jax.config_file import load_config
+from pods_jax.config.load import load_config
+from pods_jax.config.schema import from_mapping, to_dict
 from pods_jax.training import Reporter, train
 
 FILE = Path(__file__).parents[1] / "configs" / "mixed.py"

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pods_jax.config import Config, default_config, from_mapping, to_dict
-from pods_jax.config_arguments import Method, set_method
-from pods_jax.config_file import load_config, load_module
+from pods_jax.config.load import load_config, load_module
+from pods_jax.config.methods import Method, set_method
+from pods_jax.config.schema import Config, default_config, from_mapping, to_dict
+from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
 from pods_jax.training import Reporter, train
-from pods_jax.validation import violations
 
 ROOT = Path(__file__).parents[1]
 PODS = sorted((ROOT / "configs/paper").glob("*.py"))

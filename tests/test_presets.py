@@ -1,8 +1,8 @@
 import pytest
 
-from pods_jax.config import default_config, from_mapping, to_dict
-from pods_jax.presets import PRESETS
-from pods_jax.validation import violations
+from pods_jax.config.methods import PRESETS
+from pods_jax.config.schema import default_config, from_mapping, to_dict
+from pods_jax.config.validate import violations
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

@@ -15,7 +15,7 @@ boxed answers alone, so that accuracy began at 3 %; ours takes the marked answer
 from ml_collections import ConfigDict
 
 from pods_jax.config import default_config
-from pods_jax.config_arguments import Method, set_method
+from pods_jax.config.methods import Method, set_method
 
 
 def of_512(n: int, m: int, rule: str) -> Method:

@@ -14,7 +14,7 @@ says.
 from ml_collections import ConfigDict
 
 from pods_jax.config import default_config
-from pods_jax.config_arguments import Method, set_method
+from pods_jax.config.methods import Method, set_method
 
 METHODS = {
     "pods": Method(64, 16, "max_variance"),  # [paper], [code] num_generations_{reward,grad}

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from pods_jax.config_arguments import Method, set_method
-from pods_jax.config_file import load_module
+from pods_jax.config.load import load_module
+from pods_jax.config.methods import Method, set_method
 
 GSM8K = load_module(Path(__file__).with_name("gsm8k_qwen3b_lora.py"))
 METHODS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from pods_jax.config_file import load_module
+from pods_jax.config.load import load_module
 
 GSM8K = load_module(Path(__file__).with_name("gsm8k_qwen3b_lora.py"))
 METHODS = GSM8K.METHODS

@@ -13,7 +13,7 @@ Sources: [code] the authors' repository (databricks/pilot-commit, 6def20e) and i
 from ml_collections import ConfigDict
 
 from pods_jax.config import default_config
-from pods_jax.config_arguments import Method, set_method
+from pods_jax.config.methods import Method, set_method
 
 
 def methods(n: int, buffer_sampling: str) -> dict[str, Method]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from pods_jax.config_arguments import set_method
-from pods_jax.config_file import load_module
+from pods_jax.config.load import load_module
+from pods_jax.config.methods import set_method
 
 DEEPMATH = load_module(Path(__file__).with_name("deepmath_1p5b.py"))
 METHODS = DEEPMATH.methods(64, "random")  # [code]; their DAPO script sets n = 16, against its name and the paper

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from pods_jax.config_file import load_module
+from pods_jax.config.load import load_module
 
 POLARIS = load_module(Path(__file__).with_name("polaris_4b.py"))
 METHODS = POLARIS.METHODS

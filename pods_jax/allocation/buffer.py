@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pods_jax.allocation.outcomes import tally
-from pods_jax.allocation.packing import pack_groups, unpack_groups
-from pods_jax.records import Group
+from pods_jax.groups import Group, pack_groups, unpack_groups
 
 Order = Callable[[Sequence[Group], np.random.Generator], Sequence[int] | np.ndarray]
 

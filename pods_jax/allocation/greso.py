@@ -4,14 +4,19 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
-from pods_jax.allocation.base import Options, Stream, options_of, register
-from pods_jax.allocation.checks import too_small, unknown_choice
-from pods_jax.allocation.exhaustion import POLICIES
-from pods_jax.allocation.packing import pack_table, unpack_table
+from pods_jax.allocation.base import (
+    POLICIES,
+    Options,
+    Stream,
+    generator,
+    options_of,
+    register,
+    too_small,
+    unknown_choice,
+)
 from pods_jax.allocation.resampling import Resampling
-from pods_jax.allocation.streams import generator
-from pods_jax.config import Config
-from pods_jax.records import Group, Prompt
+from pods_jax.config.schema import Config
+from pods_jax.groups import Group, Prompt, pack_table, unpack_table
 
 TYPES = ("too_easy", "too_hard")
 

@@ -5,13 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pods_jax.allocation.accounts import Accounts
-from pods_jax.allocation.base import Options, Stream, options_of, register
-from pods_jax.allocation.checks import too_small
+from pods_jax.allocation.base import Accounts, Options, Stream, options_of, register, too_small
 from pods_jax.allocation.outcomes import Tally, tally
-from pods_jax.allocation.packing import pack_table, unpack_table
-from pods_jax.config import Config
-from pods_jax.records import Group, Request
+from pods_jax.config.schema import Config
+from pods_jax.groups import Group, Request, pack_table, unpack_table
 
 
 @dataclasses.dataclass(frozen=True)

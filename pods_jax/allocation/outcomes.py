@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pods_jax.records import Group
+from pods_jax.groups import Group
 
 
 class Tally(NamedTuple):

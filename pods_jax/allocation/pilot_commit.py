@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pods_jax.allocation.base import Options, options_of, register
+from pods_jax.allocation.base import POLICIES, Options, options_of, register, too_small, unknown_choice
 from pods_jax.allocation.buffer import ORDERS
-from pods_jax.allocation.checks import too_small, unknown_choice
-from pods_jax.allocation.exhaustion import POLICIES
 from pods_jax.allocation.outcomes import counts_within
 from pods_jax.allocation.two_stage import Plan, TwoStage, solved_at
-from pods_jax.config import Config
-from pods_jax.records import Group, subset
+from pods_jax.config.schema import Config
+from pods_jax.groups import Group, subset
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,10 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
-from pods_jax.allocation.accounts import Accounts
-from pods_jax.allocation.base import Options, Stream, options_of, register
-from pods_jax.allocation.checks import too_small, unknown_choice
+from pods_jax.allocation.base import Accounts, Options, Stream, options_of, register, too_small, unknown_choice
 from pods_jax.allocation.outcomes import Tally, tally
-from pods_jax.allocation.packing import pack_groups, unpack_groups
-from pods_jax.config import Config
-from pods_jax.records import Group, Request, joined
+from pods_jax.config.schema import Config
+from pods_jax.groups import Group, Request, joined, pack_groups, unpack_groups
 
 
 def _balanced(outcome: Tally, kept: int) -> bool:

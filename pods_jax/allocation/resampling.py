@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from pods_jax.allocation.accounts import Accounts
-from pods_jax.allocation.base import Stream
-from pods_jax.allocation.exhaustion import when_exhausted
+from pods_jax.allocation.base import Accounts, Stream, when_exhausted
 from pods_jax.allocation.outcomes import classify, tally, varies
-from pods_jax.allocation.packing import pack_groups, unpack_groups
-from pods_jax.config import Config
-from pods_jax.records import Group, Prompt, Request
+from pods_jax.config.schema import Config
+from pods_jax.groups import Group, Prompt, Request, pack_groups, unpack_groups
 
 COUNTERS = ("rounds", "candidates", "passed", "too_easy", "too_hard", "invalid", "surplus")
 

@@ -3,12 +3,10 @@
 import dataclasses
 from collections.abc import Iterator
 
-from pods_jax.allocation.base import Options, options_of, register
-from pods_jax.allocation.checks import too_small, unknown_choice
-from pods_jax.allocation.exhaustion import POLICIES
+from pods_jax.allocation.base import POLICIES, Options, options_of, register, too_small, unknown_choice
 from pods_jax.allocation.two_stage import Plan, TwoStage, solved_at
-from pods_jax.config import Config
-from pods_jax.records import Group
+from pods_jax.config.schema import Config
+from pods_jax.groups import Group
 
 
 @dataclasses.dataclass(frozen=True)

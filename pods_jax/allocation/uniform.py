@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from pods_jax.allocation.base import Options, Stream, options_of, register
-from pods_jax.config import Config
-from pods_jax.records import Group, Request
+from pods_jax.config.schema import Config
+from pods_jax.groups import Group, Request
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Learning curves of several seeds on a common grid, and what is read off them: bands, thresholds, speed-ups."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 from jaxtyping import Float
@@ -185,3 +186,82 @@ def _ratio(baseline: np.ndarray, method: np.ndarray) -> np.ndarray:
     """NaN where neither gets there, or both are there from the start."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return baseline / method
+
+
+# ---------------------------------------------------------------- unfinished runs
+
+
+def comparable(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The runs that go as far as the curves of the group (see `last_step`)."""
+    end = last_step(runs)
+    return [run for run in runs if _reached(run) >= end]
+
+
+def last_step(runs: Sequence[RunRecord]) -> int:
+    """Where the curves of a group end.
+
+    An unfinished run does not cut the finished ones. Of these, or of all if none is finished, the curves go as far as
+    makes runs x steps largest: seeds that are a little behind cut them, and one that has hardly begun does not.
+    """
+    steps = sorted(_reached(run) for run in [r for r in runs if r.finished] or runs)
+    return max(steps, key=lambda step: step * sum(s >= step for s in steps))
+
+
+def remarks(label: str, runs: Sequence[RunRecord]) -> list[str]:
+    """A line for each run of a group that is unfinished, or evaluated less far than others: what becomes of it."""
+    end, furthest = last_step(runs), max(map(_reached, runs))
+    lines = []
+    for run in runs:
+        step, unfinished = _reached(run), "" if run.finished else "unfinished, "
+        if step < end:
+            lines.append(f"{run.workdir} is left out: {unfinished}evaluated up to step {step}, and {label} up to {end}")
+        elif unfinished or step == end < furthest:
+            lines.append(
+                f"{run.workdir} is {unfinished}evaluated up to step {step}: the curves of {label} end at {end}"
+            )
+    return lines
+
+
+def _reached(run: RunRecord) -> int:
+    return run.evals[-1]["step"]
+
+
+# ---------------------------------------------------------------- costs to a target
+
+
+Evals = Sequence[Mapping[str, int | float]]
+"""The lines of an eval.jsonl, in order of steps."""
+
+
+def rollouts_to_target(evals: Evals, target: float, *, metric: str = "accuracy", window: int = 1) -> float | None:
+    """All rollouts generated, trained on or not, up to the first evaluation at or above the target.
+
+    This is how the Pilot-Commit paper counts (Kim et al. 2026, arXiv 2605.26606), so the evaluations' spacing limits
+    its resolution.
+
+    Args:
+      target: in the metric's unit; shares are in 0..1.
+      metric: a key of the evaluations.
+      window: the target is asked of the mean of the last so many evaluations, fewer at the start: of nothing that
+        came after the cost was paid.
+
+    Returns:
+      None if the target was never reached: all that is known is that it takes more than the run spent.
+    """
+    return _at_target(evals, target, "rollouts/generated", metric, window)
+
+
+def tokens_to_target(evals: Evals, target: float, *, metric: str = "accuracy", window: int = 1) -> float | None:
+    """Generated tokens, as `rollouts_to_target`: rollouts need not cost the same."""
+    return _at_target(evals, target, "tokens/generated", metric, window)
+
+
+def time_to_target(evals: Evals, target: float, *, metric: str = "accuracy", window: int = 1) -> float | None:
+    """Seconds of training, evaluation and compilation excluded, as `rollouts_to_target`."""
+    return _at_target(evals, target, "wall_time_s", metric, window)
+
+
+def _at_target(evals: Evals, target: float, cost: str, metric: str, window: int) -> float | None:
+    values = [e[metric] for e in evals]
+    latest = (values[max(0, i + 1 - window) : i + 1] for i in range(len(values)))
+    return next((float(e[cost]) for e, some in zip(evals, latest, strict=True) if fmean(some) >= target), None)

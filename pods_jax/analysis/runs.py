@@ -1,12 +1,11 @@
 """Reading what a run wrote."""
 
 import dataclasses
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pods_jax.errors import UserError
-from pods_jax.model_files import read_json
+from pods_jax.io import read_json, read_jsonl
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,31 +41,41 @@ def read_run(workdir: Path) -> RunRecord:
     return RunRecord(config, metrics, evals, workdir, finished)
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The records of a JSON-lines file, [] if there is none; a line torn by a kill is left out.
+# ---------------------------------------------------------------- the workdirs in a folder
+
+
+_LOGS = ("metrics.jsonl", "eval.jsonl")
+_SECTIONS = {"rollout", "selection", "allocation"}
+
+
+def find_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
+    """The runs of all workdirs in a folder, at any depth, and a line for each workdir that is left out.
 
     Raises:
-      UserError: a line before the last is no JSON object.
+      UserError: a damaged file.
     """
-    if not path.is_file():
-        return []
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
-    return [_record(path, number, line) for number, line in enumerate(whole.splitlines(), start=1)]
+    runs, left_out = [], []
+    for workdir in _workdirs(folder):
+        run = read_run(workdir) if _has_config(workdir) else None
+        if lacks := _lacks(run):
+            left_out.append(f"{workdir} is left out: it has no {lacks}")
+        else:
+            runs.append(run)
+    return runs, left_out
 
 
-def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line.decode())
-    except ValueError as error:
-        raise UserError(f"{path}, line {number}: not JSON") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{path}, line {number}: not a JSON object")
-    return record
+def _workdirs(folder: Path) -> Iterator[Path]:
+    """Folders with a run's config or logs; a config.json alone may be a pretrained model's."""
+    files = {file.parent for name in ("config.json", *_LOGS) for file in folder.rglob(name)}
+    return (w for w in sorted(files) if _has_config(w) or any((w / log).is_file() for log in _LOGS))
 
 
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as one mapping, "section.key" -> value."""
-    found = {}
-    for k, v in values.items():
-        found |= flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v}
-    return found
+def _has_config(workdir: Path) -> bool:
+    file = workdir / "config.json"
+    return file.is_file() and read_json(file).keys() >= _SECTIONS
+
+
+def _lacks(run: RunRecord | None) -> str:
+    if run is None:
+        return "config.json of a run"
+    return " and no ".join(name for name, found in (("step", run.metrics), ("evaluation", run.evals)) if not found)

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -75,3 +77,67 @@ def new_figure(height_in: float, width_in: float = WIDTH_IN) -> Iterator[Figure]
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
+
+
+# ---------------------------------------------------------------- legends
+
+
+_LONGEST = 26
+_LINE = 95
+
+
+def is_long(labels: Sequence[str]) -> bool:
+    """Whether a label would cover half a panel of curves, or hang far below its bar."""
+    return max(map(len, labels)) > _LONGEST
+
+
+def fit_in_a_row(labels: Sequence[str], columns: int) -> bool:
+    """Whether they do, with their markers, beside each other in one of so many columns of panels."""
+    return sum(len(label) + 6 for label in labels) <= 105 // columns
+
+
+def height_in(labels: Sequence[str]) -> float:
+    """What `put_above` needs, in inches."""
+    return 0.1 + 0.16 * sum(len(_wrapped(label)) for label in labels)
+
+
+def put_above(figure: Figure) -> None:
+    """One legend of all panels, a name a line, above them."""
+    handles = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    labels = ["\n".join(_wrapped(label)) for label in handles]
+    figure.legend(handles.values(), labels, loc="outside upper left")
+
+
+def _wrapped(label: str) -> list[str]:
+    """In lines, with "key = value" in one piece."""
+    return textwrap.wrap(label.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"), _LINE)
+
+
+# ---------------------------------------------------------------- words
+
+
+def speed_up_in_words(numbers: Mapping[str, float]) -> str:
+    """Of the fields of a `SpeedUp`: the ratio, or why there is none."""
+    if math.isinf(numbers["method"]):
+        return "not reached"
+    if numbers["method"] == 0:
+        return "reached before training"
+    if math.isinf(numbers["baseline"]):
+        return "reached, and not by the baseline"
+    if numbers["baseline"] == 0:
+        return "reached, and by the baseline before training"
+    return f"{numbers['ratio']:.2f}x{_interval(numbers['low'], numbers['high'])}"
+
+
+def _interval(low: float, high: float) -> str:
+    if math.isnan(low):
+        return ""
+    return f" [{low:.2f}, {'no bound' if math.isinf(high) else f'{high:.2f}'}]"
+
+
+def with_half_width(value: float, half_width: float) -> str:
+    """The value, with its half-width if it has one."""
+    return f"{value:.4f}" if math.isnan(half_width) else f"{value:.4f} +- {half_width:.4f}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pods_jax.data.examples import Example
-from pods_jax.records import Prompt
+from pods_jax.groups import Prompt
 
 
 class PromptStream:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pods_jax.errors import UserError
-from pods_jax.model_files import local_model, read_json
+from pods_jax.io import read_json
+from pods_jax.model_files import local_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pods_jax.config import OptimizerConfig
+from pods_jax.config.schema import OptimizerConfig
 
 
 def make_schedule(c: OptimizerConfig, num_steps: int) -> optax.Schedule:

@@ -10,12 +10,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from pods_jax.config import LoraConfig, ObjectiveConfig
+from pods_jax.config.schema import LoraConfig, ObjectiveConfig
+from pods_jax.learner.logprobs import Scores, group_logprobs
 from pods_jax.models.decoder import Decoder, Params, init_tree
 from pods_jax.models.lora import adapt, trained_weights
+from pods_jax.models.shardings import weight_shardings
 from pods_jax.objective.losses import completion_mask, token_losses, token_weights
-from pods_jax.parallel import batch_sharding, place, replicated, weight_shardings
-from pods_jax.rollout.scoring import Scores, group_logprobs
+from pods_jax.parallel import batch_sharding, place, replicated
 
 FULL = LoraConfig(rank=0)  # all weights are trained
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from pods_jax.errors import UserError
 from pods_jax.model_files import GGUFFile
-from pods_jax.models.checkpoint import Checkpoint
 from pods_jax.models.decoder import ModelConfig, RopeScaling, rope_frequencies
 from pods_jax.models.families import FAMILIES, Family
+from pods_jax.models.tensors import Checkpoint
 from pods_jax.registry import nearest
 
 LAYER_NAMES = {

@@ -9,10 +9,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from pods_jax.errors import UserError
-from pods_jax.model_files import read_json
-from pods_jax.models.checkpoint import Checkpoint
+from pods_jax.io import read_json
 from pods_jax.models.decoder import ModelConfig, RopeScaling
 from pods_jax.models.families import FAMILIES, Family
+from pods_jax.models.tensors import Checkpoint
 from pods_jax.registry import nearest
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array, Float, Key
 
-from pods_jax.config import LoraConfig
+from pods_jax.config.schema import LoraConfig
 from pods_jax.models.decoder import ModelConfig, Params, Weight, init_tree, layer_weights, model_weights
 from pods_jax.models.quantized import Quantized
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save_file
 
-from pods_jax.config import LoraConfig
+from pods_jax.config.schema import LoraConfig
 from pods_jax.errors import UserError
-from pods_jax.model_files import read_json
+from pods_jax.io import read_json
 from pods_jax.models import hf
 from pods_jax.models.decoder import ModelConfig, Params
 from pods_jax.models.lora import MODULES, adapter_weights

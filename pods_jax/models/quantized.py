@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float
 
-from pods_jax.config import PROJECTIONS
+from pods_jax.config.schema import PROJECTIONS
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Params
 

@@ -12,8 +12,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from pods_jax.models import hf
-from pods_jax.models.checkpoint import named_weights, swap_layout
 from pods_jax.models.decoder import ModelConfig, Params, is_weight, model_weights
+from pods_jax.models.tensors import named_weights, swap_layout
 
 MAX_SHARD_BYTES = 5 * 10**9
 

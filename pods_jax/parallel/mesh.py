@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 
 import jax
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from pods_jax.errors import UserError
 
@@ -25,3 +26,17 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[
     devices = jax.devices() if devices is None else devices
     shape = mesh_shape((data, fsdp, tensor), len(devices))
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Leading axis (groups) split over all data-like mesh axes."""
+    return NamedSharding(mesh, P(("data", "fsdp")))
+
+
+def num_shards(mesh: Mesh) -> int:
+    """Into how many parts `batch_sharding` splits a batch."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, P())

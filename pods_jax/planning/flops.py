@@ -8,7 +8,7 @@ Shapes: P prompts of S tokens, n (or m) rollouts of T tokens each; numbers are o
 
 import math
 
-from pods_jax.config import LoraConfig
+from pods_jax.config.schema import LoraConfig
 from pods_jax.models.decoder import ModelConfig, layer_weights
 from pods_jax.models.lora import MODULES
 

@@ -6,31 +6,30 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from pods_jax.config import Config
+from pods_jax.buckets import bucket
+from pods_jax.config.schema import Config
+from pods_jax.config.validate import validate_on_devices
 from pods_jax.errors import UserError
 from pods_jax.learner import Batch, TrainState, state_shapes
+from pods_jax.learner.batch import block_size, num_blocks
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import ModelConfig, Params, init_params
 from pods_jax.models.lora import adapt
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shapes import model_shape
-from pods_jax.parallel import batch_sharding, make_mesh, num_shards, param_shardings, replicated
+from pods_jax.models.shardings import param_shardings
+from pods_jax.parallel import batch_sharding, make_mesh, num_shards, replicated
 from pods_jax.planning import flops
-from pods_jax.planning.memory import cache_bytes, device_bytes
-from pods_jax.rollout import ahead
-from pods_jax.rollout.buckets import bucket
-from pods_jax.rollout.chunks import capacity
-from pods_jax.rollout.decode import Drawing
-from pods_jax.rollout.memory import kv_bytes
-from pods_jax.rollout.sampler import planned_passes
+from pods_jax.planning.footprint import cache_bytes, device_bytes
+from pods_jax.rollout.decode import Blocks, Cache, Drawing, begin, proceed
+from pods_jax.rollout.layout import Layout, kv_bytes
+from pods_jax.rollout.sampler import capacity, planned_passes
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
-from pods_jax.training import reference
-from pods_jax.training.batching import block_size, num_blocks
-from pods_jax.training.run import optimizer_of, update_function
-from pods_jax.training.setup import char_tokenizer, load_dataset, scratch_config
-from pods_jax.validation import validate_on_devices
+from pods_jax.training.experience import lower_reference
+from pods_jax.training.run import char_tokenizer, load_dataset, optimizer_of, scratch_config, update_function
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,8 +163,8 @@ def sampling(setting: Setting) -> Program:
         r.max_cache_bytes_per_device,
     )  # fmt: skip
     lower = functools.partial(
-        ahead.lower, c, weights, layouts[0], batch_sharding(mesh), prompt_length=r.max_prompt_length, max_new_tokens=T,
-        chunk_size=C, drawing=Drawing(r.temperature == 0, r.top_k, r.top_p, eos_ids=(0, 1), pad_id=0),
+        lower_sampler, c, weights, layouts[0], batch_sharding(mesh), prompt_length=r.max_prompt_length,
+        max_new_tokens=T, chunk_size=C, drawing=Drawing(r.temperature == 0, r.top_k, r.top_p, eos_ids=(0, 1), pad_id=0),
     )  # fmt: skip
     cache = {"KV cache": cache_bytes(c, layouts[0], S, T, dtype, mesh)}
     layers = device_bytes(weights["layers"])
@@ -198,7 +197,7 @@ def scoring(setting: Setting) -> Program:
     (P, m, T), S = rollouts[2].shape, rollouts[0].shape[1]
     return Program(
         name="scoring",
-        lower=functools.partial(reference.lower, config, setting.model, setting.mesh, weights, rollouts),
+        lower=functools.partial(lower_reference, config, setting.model, setting.mesh, weights, rollouts),
         given={"frozen weights" if setting.reference is None else "reference": device_bytes(weights)},
         within={},
         beside=sum(setting.held().values()) - device_bytes(weights),
@@ -216,7 +215,7 @@ def rescoring(setting: Setting) -> Program:
     weights = params if setting.base is None else adapt(setting.base, params, config.lora.scale)
     return Program(
         name="rescoring",
-        lower=functools.partial(reference.lower, config, setting.model, setting.mesh, weights, rollouts),
+        lower=functools.partial(lower_reference, config, setting.model, setting.mesh, weights, rollouts),
         given={name: setting.held()[name] for name in ("parameters", "frozen weights")},
         within={},
         beside=sum(setting.held().values()) - device_bytes(weights),
@@ -284,3 +283,54 @@ def _rollout_shapes(setting: Setting, P: int, n: int) -> tuple[Any, Any, Any]:
     r, sharding = setting.config.rollout, batch_sharding(setting.mesh)
     shapes = (P, bucket(r.max_prompt_length)), (P,), (P, n, r.max_completion_length)
     return tuple(jax.ShapeDtypeStruct(shape, "int32", sharding=sharding) for shape in shapes)
+
+
+# ---------------------------------------------------------------- the sampler's largest program
+
+
+def lower_sampler(
+    config: ModelConfig, weights: Params, layout: Layout, sharding: NamedSharding, *, prompt_length: int,
+    max_new_tokens: int, chunk_size: int, drawing: Drawing,
+) -> jax.stages.Lowered:  # fmt: skip
+    """What `generate` runs on a layout's rollouts at their last chunk, which has the longest cache.
+
+    Where one chunk holds all tokens, this is prefill and decoding. Of `drawing.eos_ids`, only their number matters.
+    weights: unstacked shapes.
+    """
+    whole = NamedSharding(sharding.mesh, P())
+
+    def shape(dims: tuple[int, ...], dtype: str, where: NamedSharding = sharding) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(dims, dtype, sharding=where)
+
+    Q, key = len(layout.prompts), jax.eval_shape(lambda: jax.random.key(0))
+    temperature = shape((), "float32", whole)
+    rows = (
+        shape((Q, bucket(prompt_length)), "int32"),
+        shape((Q,), "int32"),
+        shape((Q,), "uint32"),
+        None if layout.owners is None else shape(layout.owners.shape, "int32"),
+        shape(layout.rows.shape, "int32"),
+    )
+    if chunk_size >= max_new_tokens:
+        return begin.lower(config, weights, *rows, key, temperature, length=max_new_tokens, drawing=drawing)
+    start = functools.partial(begin, config, length=chunk_size, drawing=drawing, capacity=max_new_tokens)
+    _, blocks = jax.eval_shape(start, weights, *rows, key, temperature)
+    return proceed.lower(
+        config, weights, placed(blocks, sharding), key, temperature, shape((), "int32", whole),
+        length=chunk_size, drawing=drawing,
+    )  # fmt: skip
+
+
+def placed(blocks: Blocks, sharding: NamedSharding) -> Blocks:
+    """Blocks split over the devices as batches are, the heads of their keys and values over `tensor`."""
+    mesh, rows = sharding.mesh, sharding.spec[0]
+
+    def place(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return x.update(sharding=NamedSharding(mesh, P(rows) if x.ndim else P()))
+
+    def place_cache(cache: Cache) -> Cache:
+        heads = "tensor" if cache.k.shape[1] % mesh.shape["tensor"] == 0 else None
+        return jax.tree.map(lambda x: x.update(sharding=NamedSharding(mesh, P(rows, heads))), cache)
+
+    caches = {name: [place_cache(c) for c in getattr(blocks, name)] for name in ("prompts", "cache")}
+    return jax.tree.map(place, blocks._replace(prompts=None, cache=None))._replace(**caches)

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
-from pods_jax.config import Config
+from pods_jax.config.schema import Config
 from pods_jax.planning.chips import CHIPS, Chip, chip_name
 from pods_jax.planning.collectives import Traffic, traffic
+from pods_jax.planning.footprint import Memory, compiled_memory, overflow
 from pods_jax.planning.lowering import Program, Setting, make_setting, programs
-from pods_jax.planning.memory import Memory, compiled_memory, overflow
 
 Say = Callable[[str], None]
 

@@ -1,13 +1,18 @@
 """A plan, for a person and for a program."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from pods_jax.planning.chips import CHIPS
-from pods_jax.planning.phases import Phase, Plan
-from pods_jax.planning.sweep import Sweep
+from pods_jax.config.schema import Config
+from pods_jax.errors import UserError
+from pods_jax.io import make_folder
+from pods_jax.planning.chips import CHIPS, topology_devices
+from pods_jax.planning.phases import Phase, Plan, plan_step
+from pods_jax.planning.size_sweep import Sweep, draw, sweep
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -139,3 +144,39 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
             f"ESTIMATE, by a straight line through the last two points that compiled: memory runs out past "
             f"{sweep.symbol} = {sweep.largest:,}, which is {sweep.largest_rollouts:,} rollouts {sweep.verb} in a step."
         )
+
+
+# ---------------------------------------------------------------- the command
+
+
+def run(
+    config: Config, topology: str, symbol: str | None, values: list[int] | None, out: Path | None
+) -> dict[str, Any]:
+    """Prints a plan, or the curve of a sweep over `symbol`, which is drawn to `out`. Returns the summary.
+
+    Raises:
+      UserError: no such topology; `values` or `out` without a symbol; `out` is no place for a PNG.
+    """
+    if symbol is None and (values or out):
+        raise UserError("--values and --out are of a sweep: give --sweep m or --sweep n")
+    if out is not None:
+        _check_out(out)
+    console = Console(highlight=False, soft_wrap=True)
+    devices = topology_devices(topology)
+    if symbol is None:
+        plan = plan_step(config, topology, devices, console.print)
+        print_plan(plan, console)
+        return to_json(plan)
+    curve = sweep(config, symbol, topology, devices, console.print, values and sorted(set(values)))
+    print_sweep(curve, console)
+    summary = curve._asdict() | {"points": [point._asdict() for point in curve.points]}
+    if out is not None:
+        out.with_suffix(".json").write_text(json.dumps(summary, indent=1) + "\n")
+        draw(curve, out)
+    return summary
+
+
+def _check_out(out: Path) -> None:
+    if out.suffix != ".png" or out.is_dir():
+        raise UserError(f"--out {out}: the curve is drawn as a .png file")
+    make_folder(out.parent, "--out")

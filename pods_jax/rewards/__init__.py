@@ -1,6 +1,7 @@
 """Verifiable rewards: is this output right, and has it the form that was asked for?
 
-Nothing here imports JAX, raises on what a model wrote, or runs it. Every file here is imported: a new task is one file,
+Nothing here imports JAX, raises on what a model wrote, or runs it. A new task is one file in
+`verifiers/`, all of which are imported:
 
     from pods_jax.rewards.verdict import Verdict, register
 
@@ -10,7 +11,7 @@ Nothing here imports JAX, raises on what a model wrote, or runs it. Every file h
 
 import functools
 
-from pods_jax.registry import import_submodules
+import pods_jax.rewards.verifiers  # noqa: F401 - registers every task
 from pods_jax.rewards.callables import find_verifier
 from pods_jax.rewards.extract import final_answer
 from pods_jax.rewards.format import FORMATS
@@ -18,8 +19,6 @@ from pods_jax.rewards.pool import RewardPool
 from pods_jax.rewards.verdict import VERIFIERS, Verdict, register
 
 __all__ = ["FORMATS", "VERIFIERS", "RewardPool", "Verdict", "check_gold", "final_answer", "register", "verify"]
-
-import_submodules(__name__, skip=("worker",))  # it is the main module of its processes
 
 
 def verify(output: str, gold: str, task: str) -> bool:

@@ -3,6 +3,6 @@
 from pods_jax.training.evaluation import evaluate_checkpoint
 from pods_jax.training.export import export_checkpoint
 from pods_jax.training.loop import train
-from pods_jax.training.progress import Reporter
+from pods_jax.training.reporting import Reporter
 
 __all__ = ["Reporter", "evaluate_checkpoint", "export_checkpoint", "train"]

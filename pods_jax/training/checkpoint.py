@@ -1,6 +1,7 @@
 """Checkpoints through Orbax: device state, and the host's as JSON and arrays, with checks that they come back whole."""
 
 import contextlib
+import io
 import json
 import logging
 import re
@@ -16,10 +17,15 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import Array, Shaped, UInt8, UInt32
 
+from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
+from pods_jax.io import read_jsonl
 from pods_jax.learner import TrainState
 from pods_jax.parallel.hosts import from_main, is_main
-from pods_jax.training.packing import pack, unpack
+from pods_jax.rewards import RewardPool
+from pods_jax.training.reporting import Reporter
+from pods_jax.training.run import Run, load_task, make_run
+from pods_jax.training.workdir import best_step, refuse_other_config
 
 
 class Restored(NamedTuple):
@@ -171,3 +177,86 @@ def _in_a_line(error: Exception) -> str:
 def _not_from_orbax(record: logging.LogRecord) -> bool:
     """Orbax logs the traceback of every error, in each of its threads, before it raises it."""
     return "orbax" not in record.pathname
+
+
+# ---------------------------------------------------------------- a run restored
+
+
+@contextlib.contextmanager
+def restored_run(
+    config: Config,
+    workdir: str | Path,
+    reporter: Reporter,
+    except_section: str | None = None,
+    checkpoint: str = "newest",
+) -> Iterator[Run]:
+    """The run of a workdir at a checkpoint; only `except_section` of its config may differ.
+
+    checkpoint: "newest", "best" (see `training.keep_best`) or a step.
+
+    Raises:
+      UserError: the workdir holds no such checkpoint, or was made by another config.
+    """
+    path = Path(workdir)
+    refuse_other_config(path, config, except_section)
+    if not (path / "checkpoints").is_dir():
+        raise UserError(f"workdir {path} holds no checkpoint")
+    step = _step(path, checkpoint)
+    task = load_task(config)
+    reporter.task(config, task)
+    with RewardPool(num_workers=config.reward.num_workers) as pool:
+        run = make_run(config, task, pool, reporter.warm_start)
+        checkpoints = Checkpoints(path, config.training.keep_checkpoints)
+        restored = checkpoints.restore(run.state, reporter.message, step)
+        checkpoints.close()
+        if restored is None:
+            raise UserError(f"workdir {path} holds no checkpoint '{checkpoint}'")
+        reporter.message(f"policy   checkpoint at step {restored.step}")
+        run.load(restored.state, restored.host)
+        yield run
+
+
+def _step(path: Path, checkpoint: str) -> int | None:
+    """The step that a checkpoint's name stands for; None for the newest."""
+    if checkpoint == "newest":
+        return None
+    step = best_step(read_jsonl(path / "eval.jsonl")) if checkpoint == "best" else checkpoint
+    try:
+        return int(step)
+    except (TypeError, ValueError):
+        raise UserError(f"workdir {path} holds no checkpoint '{checkpoint}' (newest, best, or a step)") from None
+
+
+# ---------------------------------------------------------------- packing
+
+
+_ARRAY = "__array__"  # {_ARRAY: i} stands for the i-th array
+
+
+def pack(state: Any) -> tuple[Any, UInt8[np.ndarray, " bytes"]]:
+    """Splits JSON-able values and numpy arrays, nested in dicts and lists: what JSON holds, and the arrays' bytes."""
+    arrays: list[np.ndarray] = []
+
+    def strip(node):
+        if isinstance(node, np.ndarray):
+            arrays.append(node)
+            return {_ARRAY: len(arrays) - 1}
+        if isinstance(node, dict):
+            return {k: strip(v) for k, v in node.items()}
+        return [strip(v) for v in node] if isinstance(node, list | tuple) else node
+
+    plain, file = strip(state), io.BytesIO()
+    np.savez(file, *arrays, allow_pickle=False)
+    return plain, np.frombuffer(file.getvalue(), np.uint8)
+
+
+def unpack(plain: Any, packed: UInt8[np.ndarray, " bytes"]) -> Any:
+    """The state that was packed, arrays to the bit; tuples come back as lists."""
+    arrays = np.load(io.BytesIO(packed.tobytes()), allow_pickle=False)
+
+    def fill(node):
+        if isinstance(node, dict):
+            return arrays[f"arr_{node[_ARRAY]}"] if _ARRAY in node else {k: fill(v) for k, v in node.items()}
+        return [fill(v) for v in node] if isinstance(node, list) else node
+
+    return fill(plain)

@@ -7,15 +7,14 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from pods_jax.config import Config
+from pods_jax.config.schema import Config
 from pods_jax.models.decoder import Params
 from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
-from pods_jax.training.progress import Reporter
-from pods_jax.training.restore import restored_run
-from pods_jax.training.rollouts import Graded, gathered, judge, sample
-from pods_jax.training.run import Run
-from pods_jax.training.setup import TokenisedExamples
+from pods_jax.training.checkpoint import restored_run
+from pods_jax.training.experience import Graded, gathered, judge, sample
+from pods_jax.training.reporting import Reporter
+from pods_jax.training.run import Run, TokenisedExamples
 
 
 def evaluate(run: Run) -> dict[str, float]:

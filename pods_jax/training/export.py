@@ -1,16 +1,18 @@
 """A trained policy as files that other tools load."""
 
+import json
 from pathlib import Path
 
-from pods_jax.config import Config
+from pods_jax.config.schema import Config
 from pods_jax.data.tokenizers import HFTokenizer
-from pods_jax.folders import writing
+from pods_jax.errors import UserError
+from pods_jax.io import refuse_unwritable, writing
 from pods_jax.models import save_pretrained
 from pods_jax.models.lora import merge
 from pods_jax.models.peft_adapter import save_adapter
-from pods_jax.training.export_folder import mark, refuse_folder
-from pods_jax.training.progress import Reporter
-from pods_jax.training.restore import restored_run
+from pods_jax.training.checkpoint import restored_run
+from pods_jax.training.reporting import Reporter
+from pods_jax.training.workdir import is_workdir
 
 
 def export_checkpoint(
@@ -37,3 +39,34 @@ def export_checkpoint(
         if run.base is not None:
             save_adapter(out / "adapter", run.state.params, config.lora, config.model.path)
     reporter.message(f"outputs  {out}: config.json, safetensors" + (", adapter/" if config.lora.rank else ""))
+
+
+# ---------------------------------------------------------------- the folder
+
+
+MARK = "exported_from.json"
+
+
+def refuse_folder(out: Path, workdir: Path) -> None:
+    """Raises a UserError unless `out` is absent, empty, or an earlier export of the workdir; never within a workdir."""
+    refuse_unwritable(out, "--out")
+    own = workdir.resolve()
+    for place in (out.resolve(), *out.resolve().parents):
+        if place == own or is_workdir(place):
+            raise UserError(f"--out {out} is, or lies in, the workdir {place}; choose a folder outside of it")
+    if out.is_dir() and any(out.iterdir()) and source(out) != str(own):
+        raise UserError(f"--out {out} holds files that are no export of workdir {workdir}; choose an empty folder")
+
+
+def source(out: Path) -> str | None:
+    """The workdir that a folder was exported from; None if it bears no mark."""
+    try:
+        return json.loads((out / MARK).read_text(encoding="utf-8"))["workdir"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def mark(out: Path, workdir: Path) -> None:
+    """Makes the folder an export of the workdir, before its other files are written."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARK).write_text(json.dumps({"workdir": str(workdir.resolve())}) + "\n", encoding="utf-8")

@@ -2,27 +2,29 @@
 
 import itertools
 import json
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from tensorboardX import SummaryWriter
 
 from pods_jax.analysis.figures import learning_curve
-from pods_jax.config import Config
+from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
-from pods_jax.folders import writing
-from pods_jax.parallel.hosts import from_main, is_main
+from pods_jax.io import write_atomic, writing
+from pods_jax.parallel.hosts import exchange, from_main, is_main
 from pods_jax.rewards import RewardPool
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
-from pods_jax.training.progress import Reporter
-from pods_jax.training.run import Run, make_run
-from pods_jax.training.setup import load_task
+from pods_jax.training.reporting import Reporter
+from pods_jax.training.run import Run, load_task, make_run
 from pods_jax.training.step import Diverged, train_step
-from pods_jax.training.stopping import StopRequest
-from pods_jax.training.workdir import Workdir, best_step, write_atomic
+from pods_jax.training.workdir import Workdir, best_step
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")
@@ -111,7 +113,7 @@ def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Repor
     return restored.step if restored else 0
 
 
-def _until(stop: StopRequest, steps: Iterable[int]) -> Iterator[int]:
+def _until(stop: "StopRequest", steps: Iterable[int]) -> Iterator[int]:
     """The steps up to the request."""
     return itertools.takewhile(lambda _: stop.signal() is None, steps)
 
@@ -213,3 +215,35 @@ def summarise(folder: Workdir) -> dict[str, Any]:
 
 def _scores(record: dict[str, Any]) -> dict[str, float]:
     return {k: v for k, v in record.items() if not k.startswith(("step", "time/", *TOTALS))}
+
+
+# ---------------------------------------------------------------- signals
+
+
+class StopRequest:
+    """Inside `with`, SIGTERM and the first SIGINT are noted; a second SIGINT interrupts as usual.
+
+    In a thread that is not the process's main one, where signals cannot be caught, nothing changes.
+    """
+
+    def __init__(self):
+        self._signal: str | None = None
+        self._before = {}
+
+    def signal(self) -> str | None:
+        """The name of the signal that came to any of the processes that work together, None before; all must ask."""
+        return next(filter(None, exchange([self._signal])), None)
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {s: signal.signal(s, self._note) for s in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._signal = signal.Signals(number).name
+        os.write(2, f"\n{self._signal}: finishing the step, then saving\n".encode())
+        signal.signal(signal.SIGINT, self._before[signal.SIGINT])

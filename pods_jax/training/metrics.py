@@ -1,10 +1,15 @@
 """What a step reports: TRL's metric names where TRL has them."""
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
+import jax
 import numpy as np
 
-from pods_jax.records import Group
+from pods_jax.groups import Group
 from pods_jax.selection.statistics import SelectionStatistics
 
 TROUBLES = ("timeout", "crashed", "no answer", "unparsed")
@@ -80,3 +85,85 @@ def _mean(parts: Sequence[np.ndarray]) -> float:
     """The mean of all entries; of none, NaN."""
     values = np.concatenate(parts)
     return float(values.mean()) if values.size else float("nan")
+
+
+# ---------------------------------------------------------------- accounts
+
+
+Totals = dict[str, float]
+
+
+def new_totals() -> Totals:
+    """All at 0."""
+    names = [f"{unit}/{fate}" for unit in ("rollouts", "tokens") for fate in ("generated", "trained", "discarded")]
+    return dict.fromkeys([*names, "rounds", "wall_time_s"], 0.0)
+
+
+def count_generated(totals: Totals, groups: Sequence[Group]) -> None:
+    """Books a round of rollouts, in all and by the stage of their requests, `rollouts/STAGE` and `tokens/STAGE`."""
+    for group in groups:
+        for unit, amount in _amounts(group.lengths).items():
+            for name in (f"{unit}/generated", f"{unit}/{group.request.stage}"):
+                totals[name] = totals.get(name, 0.0) + amount
+    totals["rounds"] += 1
+
+
+def count_trained(totals: Totals, lengths: Iterable[np.ndarray]) -> None:
+    """Books what was trained on, from each group's lengths."""
+    for unit, amount in _amounts(np.concatenate([*lengths])).items():
+        totals[f"{unit}/trained"] += amount
+
+
+def settle(totals: Totals, held: Sequence[Group]) -> dict[str, float]:
+    """Books as discarded what is neither trained nor held; returns what is held, `rollouts/buffered` and the like."""
+    buffered = _amounts(np.concatenate([np.empty(0, int), *(g.lengths for g in held)]))
+    for unit, amount in buffered.items():
+        totals[f"{unit}/discarded"] = totals[f"{unit}/generated"] - totals[f"{unit}/trained"] - amount
+    return {f"{unit}/buffered": amount for unit, amount in buffered.items()}
+
+
+def _amounts(lengths: np.ndarray) -> dict[str, float]:
+    return {"rollouts": float(lengths.size), "tokens": float(lengths.sum())}
+
+
+# ---------------------------------------------------------------- the clock
+
+
+_COMPILE_EVENTS = ("/jax/core/compile/backend_compile_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration")
+
+
+@functools.cache
+def _compilation() -> Counter:
+    """A running total of this process's seconds of compilation, under "s". (Tracing is left with its phase: JAX
+    reports nested traces twice.)"""
+    total: Counter = Counter()
+
+    def add(event: str, duration_s: float, **_) -> None:
+        total["s"] += duration_s if event in _COMPILE_EVENTS else 0.0
+
+    jax.monitoring.register_event_duration_secs_listener(add)
+    return total
+
+
+class PhaseClock:
+    """Accumulates seconds a phase; time that JAX spends compiling inside one goes to "compile" instead.
+
+    A phase within another has its time for itself: no second is counted twice.
+    """
+
+    def __init__(self):
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start, compiled, before = time.perf_counter(), _compilation()["s"], Counter(self._seconds)
+        yield
+        inner = sum(self._seconds.values()) - sum(before.values())
+        compiled = _compilation()["s"] - compiled - (self._seconds["compile"] - before["compile"])
+        self._seconds["compile"] += compiled
+        self._seconds[name] += max(time.perf_counter() - start - inner - compiled, 0.0)
+
+    def take(self) -> dict[str, float]:
+        """The seconds since the last call, by phase."""
+        seconds, self._seconds = dict(self._seconds), defaultdict(float)
+        return seconds

@@ -1,20 +1,34 @@
 """One training step: allocate, sample, verify, select, update."""
 
+import functools
+from collections import defaultdict
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pods_jax.allocation.base import Exhausted
+from pods_jax.buckets import bucket
+from pods_jax.config.schema import Config, ObjectiveConfig
+from pods_jax.errors import UserError
+from pods_jax.groups import Group, Request
 from pods_jax.learner import Batch
+from pods_jax.learner.batch import Kept, make_batches
 from pods_jax.learner.optimizer import make_schedule
+from pods_jax.objective import estimate_advantages
 from pods_jax.parallel import batch_sharding, num_shards, place
-from pods_jax.records import Group
-from pods_jax.training.accounts import count_trained, settle
-from pods_jax.training.batching import make_batches, select_groups
-from pods_jax.training.metrics import candidate_metrics, rollout_metrics, staleness_metrics
-from pods_jax.training.reference import policy_logprobs, reference_logprobs
-from pods_jax.training.rounds import collect_groups
+from pods_jax.selection import select, selection_statistics
+from pods_jax.training.experience import penalised, policy_logprobs, reference_logprobs, rollout_groups
+from pods_jax.training.metrics import (
+    candidate_metrics,
+    count_generated,
+    count_trained,
+    rollout_metrics,
+    selection_metrics,
+    settle,
+    staleness_metrics,
+)
 from pods_jax.training.run import Metrics, Run
 
 
@@ -96,3 +110,111 @@ def _completed(run: Run, batch: Batch, first: bool) -> Batch:
 
 def _combined(name: str, values: Sequence[float]) -> float:
     return max(values) if name.endswith("/max") else float(np.mean(values))
+
+
+# ---------------------------------------------------------------- rounds
+
+
+def collect_groups(run: Run, key: jax.Array, step: int) -> tuple[list[Group], list[Group]]:
+    """All groups that the step generated, one a request, and those that it trains on.
+
+    Raises:
+      Exhausted: the allocator has no more to give; what was generated till then is in the totals.
+    """
+    generated: list[Group] = []
+    taken: dict[int, list[range]] = defaultdict(list)
+    with run.clock.phase("sample"):
+        params = run.sampling_params()
+    while True:
+        requests = run.allocator.requests(run.stream)
+        claim(taken, requests)
+        groups = rollout_groups(run, params, requests, key, version=step - 1) if requests else []
+        count_generated(run.totals, groups)
+        if groups and run.config.objective.reward_beta:
+            with run.clock.phase("verify"):
+                groups = penalised(run, groups)
+        generated += groups
+        if ready := run.allocator.observe(groups):
+            return generated, ready
+        if not requests:
+            raise Exhausted(
+                f"allocation '{run.config.allocation.name}' neither asks for rollouts nor hands over groups"
+            )
+
+
+def claim(taken: dict[int, list[range]], requests: Sequence[Request]) -> None:
+    """Adds the requests' sample indices to those taken in this step, by prompt uid; none may be asked for twice.
+
+    A rollout's random numbers are named by the step, its prompt's uid and its sample index.
+    """
+    for request in requests:
+        new = range(request.first, request.first + request.count)
+        if any(new.start < old.stop and old.start < new.stop for old in taken[request.prompt.uid]):
+            raise ValueError(
+                f"prompt {request.prompt.uid}: samples {new.start} to {new.stop - 1} of the {request.stage} stage were "
+                "partly asked for before in this step, and would repeat: see Request.first"
+            )
+        taken[request.prompt.uid].append(new)
+
+
+# ---------------------------------------------------------------- the choice of rollouts
+
+
+def select_groups(config: Config, groups: Sequence[Group], key: jax.Array) -> tuple[list[Kept], Metrics]:
+    """m rollouts of every group under the selection rule, and how their rewards compare.
+
+    A group that has fewer than m, or whose rule is "all", keeps all it has. Rewards that are not finite have no part in
+    selection, statistics and update; nor has, with objective.mask_truncated_completions, a truncated completion in the
+    update, though it does in the other two.
+
+    Raises:
+      UserError: the rule's indices are not those of rollouts.
+    """
+    n = bucket(max(len(g.rewards) for g in groups))
+    rule, m = config.selection.rule, config.selection.num_kept
+    rewards = _padded([g.rewards for g in groups], n, np.nan)
+    lengths, truncated = (_padded([getattr(g, name) for g in groups], n, 0) for name in ("lengths", "truncated"))
+    aux = {"lengths": lengths, "entropies": _padded([_entropies(g) for g in groups], n, 0)}
+    chosen = _choose(rewards, key, aux, rule=rule, num_kept=n if rule == "all" else min(m, n), o=config.objective)
+    rows, advantages, stats = jax.tree.map(lambda x: x[: len(groups)], jax.device_get(chosen))
+    if rows.min() < 0 or rows.max() >= n:
+        raise UserError(f"selection rule '{rule}' returned an index outside of a group: {rows.min()} to {rows.max()}")
+    metrics = selection_metrics(groups, stats, np.take_along_axis(rewards[: len(groups)], rows, 1))
+    usable = np.isfinite(rewards) & ~(truncated & config.objective.mask_truncated_completions)
+    kept = []
+    for group, row, values, ok in zip(groups, rows, advantages, usable, strict=False):  # usable has padding at its end
+        kept.append(Kept(group, row[ok[row]], values[ok[row]]))
+    return kept, metrics
+
+
+@functools.partial(jax.jit, static_argnames=("rule", "num_kept", "o"))
+def _choose(rewards, key, aux, *, rule: str, num_kept: int, o: ObjectiveConfig):
+    """Kept indices [P, m], their advantages, and what was selected; padding has NaN for a reward."""
+    indices = select(rule, rewards, num_kept, key, **aux)
+    advantages = functools.partial(
+        estimate_advantages, o.advantage_estimator, scale_rewards=o.scale_rewards, ddof=o.ddof,
+        epsilon=o.advantage_epsilon,
+    )  # fmt: skip
+
+    def kept(x):
+        return jnp.take_along_axis(x, indices, axis=1)
+
+    if o.statistics == "kept":  # as PODS does (Xu et al. 2025, appendix A.3)
+        chosen = advantages(kept(rewards), kept(aux["lengths"]))
+    else:
+        chosen = kept(advantages(rewards, aux["lengths"]))
+    return indices, chosen, selection_statistics(rewards, indices)
+
+
+def _padded(rows: Sequence[np.ndarray], n: int, fill: float | int) -> np.ndarray:
+    """Ragged rows as an array [P, n]; P is a bucket, too."""
+    out = np.full((bucket(len(rows)), n), fill, rows[0].dtype)
+    for to, row in zip(out, rows, strict=False):
+        to[: len(row)] = row
+    return out
+
+
+def _entropies(group: Group) -> np.ndarray:
+    """The mean of -log-probability over each rollout's own tokens [n] (see `pods_jax.selection.rules`)."""
+    own = np.arange(group.logprobs.shape[1]) < group.lengths[:, None]
+    return -np.where(own, group.logprobs, 0.0).sum(1) / np.maximum(group.lengths, 1)

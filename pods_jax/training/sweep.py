@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from pods_jax.analysis.curves import half_width
-from pods_jax.config_file import load_config
+from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
-from pods_jax.folders import make_folder, refuse_unwritable
+from pods_jax.io import make_folder, refuse_unwritable
 from pods_jax.training.workdir import refuse_other_config
 
 LOG = "log.txt"

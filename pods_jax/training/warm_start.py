@@ -15,14 +15,14 @@ import numpy as np
 import optax
 from safetensors.numpy import load_file, save_file
 
-from pods_jax.caching import cache_folder
-from pods_jax.config import Config, OptimizerConfig, WarmStartConfig, to_dict
+from pods_jax.cache import cache_folder
+from pods_jax.config.schema import Config, OptimizerConfig, WarmStartConfig, to_dict
 from pods_jax.data.examples import Dataset
 from pods_jax.data.tokenizers import CharTokenizer
+from pods_jax.learner.logprobs import project
 from pods_jax.learner.optimizer import make_optimizer
 from pods_jax.models import decoder
 from pods_jax.models.decoder import Decoder, Params, init_params
-from pods_jax.rollout.scoring import project
 
 STEPS_PER_CALL = 50
 

@@ -2,17 +2,15 @@
 
 import fcntl
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pods_jax.analysis.runs import flat, read_jsonl
-from pods_jax.config import Config, to_dict
+from pods_jax.config.schema import Config, flat, to_dict
 from pods_jax.errors import UserError
-from pods_jax.folders import make_folder, writing
+from pods_jax.io import make_folder, read_jsonl, write_atomic, writing
 from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
@@ -111,10 +109,3 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
 def _unused(path: Path) -> bool:
     """Whether a run has made the folder and taken no step; another tool's folder with a config.json is not so."""
     return is_workdir(path) and not read_jsonl(path / "metrics.jsonl") and not any(path.glob("checkpoints/*"))
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Replaces a file whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)

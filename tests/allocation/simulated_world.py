@@ -7,10 +7,10 @@ import numpy as np
 from ml_collections import FrozenConfigDict
 
 from pods_jax.allocation import ALLOCATORS
-from pods_jax.config import AllocationConfig, Config, RolloutConfig, SelectionConfig
+from pods_jax.config.schema import AllocationConfig, Config, RolloutConfig, SelectionConfig
 from pods_jax.data.examples import Example
 from pods_jax.data.stream import PromptStream
-from pods_jax.records import Group, Request
+from pods_jax.groups import Group, Request
 
 
 class World:

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from simulated_world import World, through_a_file
 
+from pods_jax.allocation.base import generator
 from pods_jax.allocation.buffer import ORDERS, ReplayBuffer
-from pods_jax.allocation.streams import generator
-from pods_jax.records import Prompt, Request
+from pods_jax.groups import Prompt, Request
 
 
 def pilot(uid, successes, n=8):

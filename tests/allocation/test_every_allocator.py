@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from simulated_world import World, make, make_config, one_round, through_a_file
 
 from pods_jax.allocation import ALLOCATORS, Allocator, Exhausted
+from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
-from pods_jax.validation import violations
 
 OWN = [name for name, part in ALLOCATORS.items() if part.__module__.startswith("pods_jax.")]  # tests add some, too
 SMALL = st.integers(1, 12)

@@ -5,8 +5,8 @@ import pytest
 from simulated_world import ScriptedWorld, World, make, make_config, one_round, one_step
 
 from pods_jax.allocation import Exhausted
-from pods_jax.allocation.streams import generator
-from pods_jax.validation import violations
+from pods_jax.allocation.base import generator
+from pods_jax.config.validate import violations
 
 
 def p_easy_and_hard(allocator):

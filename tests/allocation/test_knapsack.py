@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from simulated_world import ScriptedWorld, World, make, make_config, one_step
 
 from pods_jax.allocation.knapsack import deal, share, values
-from pods_jax.validation import violations
+from pods_jax.config.validate import violations
 
 
 @given(st.data())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulated_world import World
 
 from pods_jax.allocation.outcomes import Tally, classify, counts_within, tally, varies
-from pods_jax.records import Prompt, Request
+from pods_jax.groups import Prompt, Request
 
 GROUP = World([0.5]).group(Request(Prompt(0, 0, "", "", "", ()), 8))
 

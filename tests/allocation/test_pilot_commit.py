@@ -7,11 +7,11 @@ import pytest
 from simulated_world import ScriptedWorld, World, make, make_config, one_round, one_step, through_a_file
 
 from pods_jax.allocation import Exhausted
+from pods_jax.allocation.base import generator
 from pods_jax.allocation.pilot_commit import most_varied
-from pods_jax.allocation.streams import generator
+from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
-from pods_jax.records import Request
-from pods_jax.validation import violations
+from pods_jax.groups import Request
 
 
 def uids(things):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from simulated_world import World, make, make_config, one_round, one_step
 
-from pods_jax.records import Request
-from pods_jax.validation import violations
+from pods_jax.config.validate import violations
+from pods_jax.groups import Request
 
 RULES = {
     "balanced": lambda right, wrong, m: right >= m / 2 and wrong >= m / 2,

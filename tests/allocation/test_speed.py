@@ -1,7 +1,7 @@
 import numpy as np
 from simulated_world import ScriptedWorld, World, make, make_config, one_round, one_step
 
-from pods_jax.validation import violations
+from pods_jax.config.validate import violations
 
 
 def uids(things):

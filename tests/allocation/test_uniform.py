@@ -4,7 +4,7 @@ import pytest
 from ml_collections import FrozenConfigDict
 
 from pods_jax.allocation import ALLOCATORS, Allocator
-from pods_jax.config import AllocationConfig, Config
+from pods_jax.config.schema import AllocationConfig, Config
 from pods_jax.data.examples import Example
 from pods_jax.data.stream import PromptStream
 from pods_jax.errors import UserError

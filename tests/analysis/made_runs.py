@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pods_jax.config import default_config
+from pods_jax.config.schema import default_config
 
 
 def make_run(folder: Path, *, n: int, m: int, rule: str, seed: int, rate: float, allocator: str = "uniform") -> Path:

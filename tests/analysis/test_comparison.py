@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from made_runs import make_run, make_study
 
-from pods_jax.analysis.comparison import View, choose, draw, panel_of
-from pods_jax.analysis.groups import main_sizes, method_of, read_groups
+from pods_jax.analysis.compare import View, choose, draw, main_sizes, method_of, panel_of, read_groups
 from pods_jax.errors import UserError
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-from pods_jax.analysis.labels import differences
+from pods_jax.analysis.compare import differences
 
 
 def test_a_key_bears_its_section_where_others_have_one_of_that_name():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pods_jax.analysis import plots
+from pods_jax.analysis import figures
 from pods_jax.analysis.curves import Curves
-from pods_jax.analysis.plots import Line, Panel, accuracy_and_cost, small_multiples
+from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, small_multiples
 from pods_jax.analysis.style import look_of
 
 SHORT = ("PODS", "GRPO", "random")
@@ -21,8 +21,8 @@ LONG = tuple(
 def drawn(monkeypatch):
     """The figures, kept when they are saved."""
     kept: list[Figure] = []
-    finish = plots._finish
-    monkeypatch.setattr(plots, "_finish", lambda figure, *args: (finish(figure, *args), kept.append(figure)))
+    finish = figures._finish
+    monkeypatch.setattr(figures, "_finish", lambda figure, *args: (finish(figure, *args), kept.append(figure)))
     return kept
 
 

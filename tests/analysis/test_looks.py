@@ -2,8 +2,7 @@
 
 import itertools
 
-from pods_jax.analysis.groups import Group
-from pods_jax.analysis.looks import looks_of, sized_looks
+from pods_jax.analysis.compare import Group, looks_of, sized_looks
 from pods_jax.analysis.style import METHODS
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pods_jax.analysis.curves import Curves
-from pods_jax.analysis.plots import Line, draw_costs
+from pods_jax.analysis.figures import Line, draw_costs
 from pods_jax.analysis.style import look_of, new_figure
 
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from pods_jax.analysis.published import EightDevices, SingleDevice
+from pods_jax.analysis.paper import EightDevices, SingleDevice
 from pods_jax.errors import UserError
 
 RUNS = SingleDevice("Toy-16-16", every_hours=0.5, count=2, base="base-toy")

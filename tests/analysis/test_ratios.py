@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-
-from pods_jax.analysis.ratios import CostModel, fit_costs, geometric_mean, mean_interval, paired_ratio
+from study.ratios import CostModel, fit_costs, geometric_mean, mean_interval, paired_ratio
 
 COSTS = st.lists(st.floats(0.1, 100), min_size=2, max_size=8)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods_jax.analysis.reach import comparable, last_step, remarks
+from pods_jax.analysis.curves import comparable, last_step, remarks
 from pods_jax.analysis.runs import RunRecord
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from pods_jax.analysis.runs import read_jsonl, read_run
+from pods_jax.analysis.runs import read_run
 from pods_jax.errors import UserError
+from pods_jax.io import read_jsonl
 
 
 def test_a_line_torn_by_a_kill_is_left_out(tmp_path):

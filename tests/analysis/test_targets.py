@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods_jax.analysis.targets import rollouts_to_target, time_to_target, tokens_to_target
+from pods_jax.analysis.curves import rollouts_to_target, time_to_target, tokens_to_target
 
 
 def curve(*accuracies):

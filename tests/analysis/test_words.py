@@ -2,7 +2,7 @@ from math import inf, nan
 
 import pytest
 
-from pods_jax.analysis.words import speed_up_in_words, with_half_width
+from pods_jax.analysis.style import speed_up_in_words, with_half_width
 
 
 @pytest.mark.parametrize(

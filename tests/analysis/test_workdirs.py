@@ -2,7 +2,7 @@
 
 from made_runs import make_run
 
-from pods_jax.analysis.workdirs import find_runs
+from pods_jax.analysis.runs import find_runs
 
 
 def test_runs_without_steps_evaluations_or_config_are_named(tmp_path):

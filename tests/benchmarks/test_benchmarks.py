@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmark import accelerator, beside_peers, ours, phases, selection, verification
+from benchmark.contenders import Contender, Result, summarise
+from benchmark.report import print_table
+from benchmark.workload import SHAPES, digits, end_ids, reward, write_model
 
-from pods_jax.benchmarks import accelerator, beside_peers, ours, phases, selection, verification
-from pods_jax.benchmarks.contenders import Contender, Result, summarise
-from pods_jax.benchmarks.report import print_table
-from pods_jax.benchmarks.workload import SHAPES, digits, end_ids, reward, write_model
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
 from pods_jax.data.tokenizers import load_tokenizer
 from pods_jax.errors import UserError
 

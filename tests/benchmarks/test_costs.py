@@ -2,9 +2,9 @@ import math
 
 import jax
 import pytest
+from benchmark import costs
+from benchmark.workload import SHAPES
 
-from pods_jax.benchmarks import costs
-from pods_jax.benchmarks.workload import SHAPES
 from pods_jax.models.decoder import Decoder, init_params
 
 TINY = SHAPES["tiny"]

@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from pods_jax.config import OptimizerConfig
+from pods_jax.config.schema import OptimizerConfig
 from pods_jax.learner.optimizer import make_optimizer, make_schedule
 
 CONFIG = OptimizerConfig(learning_rate=0.1)

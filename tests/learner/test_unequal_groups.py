@@ -8,13 +8,14 @@ import numpy as np
 import optax
 import pytest
 
-from pods_jax.config import default_config, from_mapping
+from pods_jax.config.schema import default_config, from_mapping
+from pods_jax.groups import Group, Prompt, Request
 from pods_jax.learner import init_state, make_update
+from pods_jax.learner.batch import make_batch
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import make_mesh
-from pods_jax.records import Group, Prompt, Request
 from pods_jax.rollout import generate, token_logprobs
-from pods_jax.training.batching import make_batch, select_groups
+from pods_jax.training.step import select_groups
 
 MODEL = Decoder(
     ModelConfig(

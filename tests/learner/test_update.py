@@ -7,13 +7,13 @@ import numpy as np
 import optax
 import pytest
 
-from pods_jax.config import ObjectiveConfig, OptimizerConfig
+from pods_jax.buckets import pad_prompts
+from pods_jax.config.schema import ObjectiveConfig, OptimizerConfig
 from pods_jax.learner import Batch, init_state, make_optimizer, make_update
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
 from pods_jax.objective import LEVELS, LOSSES, SURROGATES, policy_loss
 from pods_jax.parallel import make_mesh
 from pods_jax.rollout import generate, token_logprobs
-from pods_jax.rollout.buckets import pad_prompts
 
 CONFIG = ModelConfig(
     vocab_size=7,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pods_jax.config import LoraConfig, ObjectiveConfig, OptimizerConfig
+from pods_jax.config.schema import LoraConfig, ObjectiveConfig, OptimizerConfig
 from pods_jax.learner import Batch, init_state, make_optimizer, make_update
 from pods_jax.learner.update import FULL, TrainState, trimmed_widths
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from pods_jax.data.tokenizers import load_tokenizer
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, model_weights
-from pods_jax.models.pretrained import load_pretrained, save_pretrained
+from pods_jax.models.loading import load_pretrained, save_pretrained
 from pods_jax.rollout import generate
 
 LLAMA = ModelConfig(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from pods_jax.config import PROJECTIONS, LoraConfig
+from pods_jax.config.schema import PROJECTIONS, LoraConfig
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import MODULES, adapt, init_adapters, merge

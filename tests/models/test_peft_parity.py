@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pods_jax.config import PROJECTIONS, LoraConfig
+from pods_jax.config.schema import PROJECTIONS, LoraConfig
 from pods_jax.models import save_pretrained
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import adapt, init_adapters, merge

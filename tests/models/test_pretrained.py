@@ -10,9 +10,9 @@ from safetensors.numpy import load_file, save_file
 from pods_jax.errors import UserError
 from pods_jax.models import hf
 from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, model_weights
-from pods_jax.models.pretrained import load_pretrained, save_pretrained
+from pods_jax.models.loading import load_pretrained, save_pretrained
+from pods_jax.models.shardings import param_shardings
 from pods_jax.parallel.mesh import make_mesh
-from pods_jax.parallel.partition import param_shardings
 
 LLAMA = ModelConfig(
     vocab_size=19,

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
-from pods_jax.models.pretrained import load_pretrained, save_pretrained
+from pods_jax.models.loading import load_pretrained, save_pretrained
 from pods_jax.models.saving import StoredTensor, plan_shards, write_folder
 
 CONFIG = ModelConfig(

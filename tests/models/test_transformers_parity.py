@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pods_jax.models.pretrained import load_pretrained, save_pretrained
+from pods_jax.models.loading import load_pretrained, save_pretrained
 from pods_jax.rollout import generate, token_logprobs
 
 torch = pytest.importorskip("torch", reason="parity with transformers needs torch: the `parity` extra")

@@ -8,10 +8,11 @@ CHECK = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import PartitionSpec as P
-from pods_jax.config import LoraConfig
+from pods_jax.config.schema import LoraConfig
 from pods_jax.models import Decoder, ModelConfig, init_params, load_pretrained, save_pretrained
 from pods_jax.models.lora import adapt, adapter_weights, init_adapters, merge
-from pods_jax.parallel import make_mesh, param_shardings, weight_shardings
+from pods_jax.parallel import make_mesh
+from pods_jax.models.shardings import param_shardings, weight_shardings
 
 config, lora = ModelConfig(24, 16, 32, 2, 4, 2, 4), LoraConfig(rank=3, alpha=3.0)
 model, tokens = Decoder(config), jnp.arange(16).reshape(2, 8)

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from pods_jax.config import default_config, from_mapping
+from pods_jax.config.schema import default_config, from_mapping
 from pods_jax.errors import UserError
 from pods_jax.learner import TrainState
 from pods_jax.models.decoder import ModelConfig, is_weight, model_weights
-from pods_jax.parallel import param_shardings, place, replicated
+from pods_jax.models.shardings import param_shardings
+from pods_jax.parallel import place, replicated
 from pods_jax.parallel.mesh import AXES
 from pods_jax.rewards import RewardPool
-from pods_jax.rollout import chunks
+from pods_jax.rollout import sampler
 from pods_jax.training.checkpoint import Checkpoints
-from pods_jax.training.run import make_run
-from pods_jax.training.setup import load_task
+from pods_jax.training.run import load_task, make_run
 from pods_jax.training.step import train_step
 
 MESHES = {
@@ -156,16 +156,16 @@ def expected_part_sizes(run):
 @contextlib.contextmanager
 def recorded_sampler():
     """The compiled sampler of all calls that are made inside, which have one shape."""
-    original, programs = chunks.begin, []
+    original, programs = sampler.begin, []
 
     def recording(config, *arrays, **static):
         if not programs:
             programs.append(original.lower(config, *arrays, **static).compile())
         return programs[0](*arrays)
 
-    chunks.begin = recording
+    sampler.begin = recording
     yield programs
-    chunks.begin = original
+    sampler.begin = original
 
 
 def cache_is_split(run, text):

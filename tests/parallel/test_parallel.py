@@ -15,15 +15,16 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as Spec
 
-from pods_jax.config import ObjectiveConfig, OptimizerConfig
+from pods_jax.buckets import pad_prompts
+from pods_jax.config.schema import ObjectiveConfig, OptimizerConfig
 from pods_jax.errors import UserError
 from pods_jax.learner import Batch, init_state, make_optimizer, make_update, state_shapes
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
-from pods_jax.parallel import batch_sharding, make_mesh, param_shardings
+from pods_jax.models.shardings import param_shardings
+from pods_jax.parallel import batch_sharding, make_mesh
 from pods_jax.parallel.mesh import AXES, mesh_shape
 from pods_jax.planning.collectives import traffic
 from pods_jax.rollout import generate
-from pods_jax.rollout.buckets import pad_prompts
 
 CONFIG = ModelConfig(
     vocab_size=16,

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pods_jax.analysis.runs import read_jsonl
-from pods_jax.config_file import load_config
+from pods_jax.config.load import load_config
+from pods_jax.io import read_jsonl
 from pods_jax.parallel.hosts import exchange, from_main, own_share
 from pods_jax.training import Reporter, evaluate_checkpoint, train
 

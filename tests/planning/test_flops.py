@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import pytest
 from products import product_flops
 
-from pods_jax.config import LoraConfig, ObjectiveConfig, OptimizerConfig
+from pods_jax.config.schema import LoraConfig, ObjectiveConfig, OptimizerConfig
 from pods_jax.learner import Batch, make_optimizer, make_update, state_shapes
+from pods_jax.learner.logprobs import group_logprobs
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import make_mesh
 from pods_jax.planning import flops
 from pods_jax.rollout.decode import Drawing, begin
-from pods_jax.rollout.scoring import group_logprobs
 from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pods_jax.config import Config
+from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
-from pods_jax.planning import command
-from pods_jax.planning.sweep import Sweep
+from pods_jax.planning import report
+from pods_jax.planning.size_sweep import Sweep
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def swept(monkeypatch):
         calls.append(values)
         return Sweep(symbol, topology, None, [], None)
 
-    monkeypatch.setattr(command, "sweep", sweep)
-    monkeypatch.setattr(command, "print_sweep", lambda curve, console: None)
+    monkeypatch.setattr(report, "sweep", sweep)
+    monkeypatch.setattr(report, "print_sweep", lambda curve, console: None)
     return calls
 
 
@@ -29,23 +29,23 @@ def test_a_place_that_takes_no_png_is_refused_first(swept, tmp_path):
     (tmp_path / "folder.png").mkdir()
     for out, message in (("c.pgn", "a .png file"), ("folder.png", "a .png file"), ("file/c.png", "cannot be written")):
         with pytest.raises(UserError, match=message):
-            command.run(Config(), "local", "m", [8], tmp_path / out)
+            report.run(Config(), "local", "m", [8], tmp_path / out)
     assert swept == []
 
 
 def test_what_a_plan_without_a_sweep_has_no_use_for_is_refused(tmp_path):
     for values, out in (([8], None), (None, tmp_path / "c.png")):
         with pytest.raises(UserError, match="give --sweep m or --sweep n"):
-            command.run(Config(), "local", None, values, out)
+            report.run(Config(), "local", None, values, out)
 
 
 def test_numbers_are_written_where_the_drawing_fails(swept, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "draw", lambda curve, out: 1 / 0)
+    monkeypatch.setattr(report, "draw", lambda curve, out: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        command.run(Config(), "local", "m", [8], tmp_path / "new" / "c.png")
+        report.run(Config(), "local", "m", [8], tmp_path / "new" / "c.png")
     assert json.loads((tmp_path / "new" / "c.json").read_text())["symbol"] == "m"
 
 
 def test_values_are_taken_once_and_in_order(swept):
-    command.run(Config(), "local", "m", [16, 8, 16], None)
+    report.run(Config(), "local", "m", [16, 8, 16], None)
     assert swept == [[8, 16]]

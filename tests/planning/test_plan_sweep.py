@@ -3,7 +3,7 @@
 import pytest
 
 from pods_jax.planning.chips import CHIPS
-from pods_jax.planning.sweep import Point, Sweep, largest_that_fits
+from pods_jax.planning.size_sweep import Point, Sweep, largest_that_fits
 
 
 def point(value, peak_bytes, compiled=True):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import VERIFIERS, Verdict
-from pods_jax.rewards.choice import judge, read_option
+from pods_jax.rewards.verifiers.choice import judge, read_option
 
 LETTERS = st.sampled_from("ABCD")
 

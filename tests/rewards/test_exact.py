@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pods_jax.rewards import VERIFIERS, Verdict, verify
-from pods_jax.rewards.exact import judge
+from pods_jax.rewards.verifiers.exact import judge
 
 
 def test_blanks_around_do_not_count_and_blanks_inside_do():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import VERIFIERS, Verdict
-from pods_jax.rewards.filling import judge
+from pods_jax.rewards.verifiers.filling import judge
 
 FORMULAS = ["H2O", "Na2CrO4", "Ca(OH)2", "Fe3+", "CH3COOH", "CuSO4.5H2O"]
 SIDES = st.dictionaries(st.sampled_from(FORMULAS), st.integers(1, 9), min_size=1, max_size=4)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import Verdict, verify
-from pods_jax.rewards.gsm8k import judge
+from pods_jax.rewards.verifiers.gsm8k import judge
 
 PIECES = st.sampled_from(
     [

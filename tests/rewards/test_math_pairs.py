@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pods_jax.rewards.math import judge
+from pods_jax.rewards.verifiers.math import judge
 
 EQUAL = [
     ("-2", r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import RewardPool, Verdict, check_gold
-from pods_jax.rewards.math import judge, quick
+from pods_jax.rewards.verifiers.math import judge, quick
 
 SMALL = st.integers(-50, 50)
 POSITIVE = st.integers(1, 50)

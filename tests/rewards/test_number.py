@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods_jax.rewards.number import MAX_DIGITS, parse_number
+from pods_jax.rewards.verifiers.gsm8k import MAX_DIGITS, parse_number
 
 INTEGERS = st.integers(-(10**18), 10**18)
 DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9, places=3)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import VERIFIERS, Verdict, check_gold
-from pods_jax.rewards.pods_lenient import candidates, judge, quick
+from pods_jax.rewards.verifiers.pods_lenient import candidates, judge, quick
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import RewardPool, verify
-from pods_jax.rewards import reasoning_gym as verifier
+from pods_jax.rewards.verifiers import reasoning_gym as verifier
 
 needs_package = pytest.mark.usefixtures("reasoning_gym")
 

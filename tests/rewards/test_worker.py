@@ -5,9 +5,9 @@ import sys
 import pytest
 
 REQUESTS = [
-    ({"prepare": "exact", "module": "pods_jax.rewards.exact"}, ["ready", None]),
+    ({"prepare": "exact", "module": "pods_jax.rewards.verifiers.exact"}, ["ready", None]),
     ({"prepare": "exact", "module": "no_such_module"}, None),
-    ({"prepare": "exacts", "module": "pods_jax.rewards.exact"}, ["user error", None]),
+    ({"prepare": "exacts", "module": "pods_jax.rewards.verifiers.exact"}, ["user error", None]),
     (
         {"judge": "exact", "output": " 1 ", "gold": "1", "deadline_s": 5.0},
         ["verdict", {"correct": True, "answer": "1", "reason": "match"}],

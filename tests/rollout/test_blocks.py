@@ -3,8 +3,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods_jax.rollout.blocks import block_size, compacted, passes, take
-from pods_jax.rollout.buckets import bucket
+from pods_jax.buckets import bucket
+from pods_jax.rollout.layout import block_size, compacted, passes, take
 
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods_jax.rollout.buckets import bucket, pad_prompts
+from pods_jax.buckets import bucket, pad_prompts
 
 PROMPTS = st.lists(st.lists(st.integers(0, 99), max_size=40), min_size=1, max_size=20)
 

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
+from pods_jax.buckets import bucket
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
-from pods_jax.rollout import chunks, decode
-from pods_jax.rollout.buckets import bucket
-from pods_jax.rollout.memory import block_tokens, kv_bytes, rows_that_fit
+from pods_jax.rollout import decode, sampler
+from pods_jax.rollout.layout import block_tokens, kv_bytes, rows_that_fit
 from pods_jax.rollout.sampler import BLOCK_LIMIT, generate
 
 CONFIG = ModelConfig(
@@ -78,8 +78,8 @@ def test_what_is_computed_follows_the_rollouts_that_go_on(monkeypatch):
         shapes.append((*blocks.samples.shape, blocks.cache[0].k.shape[-1]))
         return proceed(config, weights, blocks, *args, **options)
 
-    proceed = chunks.proceed
-    monkeypatch.setattr(chunks, "proceed", recorded)
+    proceed = sampler.proceed
+    monkeypatch.setattr(sampler, "proceed", recorded)
     completions = sample(chunk_size=3)
     assert_equal(completions, at_once(1.0))
     goes_on = np.where(completions.truncated, T + 1, completions.lengths)
@@ -92,7 +92,7 @@ def test_what_is_computed_follows_the_rollouts_that_go_on(monkeypatch):
 
 
 def test_a_short_limit_is_one_program(monkeypatch):
-    monkeypatch.setattr(chunks, "proceed", None)
+    monkeypatch.setattr(sampler, "proceed", None)
     assert sample(chunk_size=64).tokens.shape == (3, 10, T)
 
 
@@ -115,8 +115,8 @@ def test_passes_change_nothing_and_use_their_budget(monkeypatch):
         held.append(2 * prompts + token * T)
         return decoded, blocks
 
-    begin = chunks.begin
-    monkeypatch.setattr(chunks, "begin", measured)
+    begin = sampler.begin
+    monkeypatch.setattr(sampler, "begin", measured)
     sample(chunk_size=6)
     (whole,) = held
     assert whole == kv_bytes(CONFIG, "float32") * 6 * block_tokens(BLOCK_LIMIT, 6, T)
@@ -148,9 +148,9 @@ def test_programs_are_one_a_bucket_of_blocks_and_of_cache():
         shapes.add((args[2].samples.shape, args[2].cache[0].k.shape))
         return proceed(*args, **options)
 
-    proceed = chunks.proceed
+    proceed = sampler.proceed
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "proceed", recorded)
+        patch.setattr(sampler, "proceed", recorded)
         for seed in range(4):
             for temperature in (0.7, 1.3):
                 sample(**sizes, temperature=temperature, key=jax.random.key(seed))

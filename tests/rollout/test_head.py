@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pods_jax.models.decoder import head_logits
-from pods_jax.rollout.head import project
+from pods_jax.models.head import project
 
 
 @pytest.mark.parametrize("rows", [1, 5])

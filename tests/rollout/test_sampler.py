@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pods_jax.buckets import bucket
+from pods_jax.learner.logprobs import token_logprobs
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
 from pods_jax.rollout import decode
-from pods_jax.rollout.buckets import bucket
 from pods_jax.rollout.sampler import generate
-from pods_jax.rollout.scoring import token_logprobs
 
 CONFIG = ModelConfig(
     vocab_size=13,

@@ -13,7 +13,8 @@ import pytest
 from jax.sharding import AxisType
 
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
-from pods_jax.parallel import batch_sharding, param_shardings
+from pods_jax.models.shardings import param_shardings
+from pods_jax.parallel import batch_sharding
 from pods_jax.parallel.mesh import AXES
 from pods_jax.rollout import generate
 from pods_jax.rollout.decode import Drawing, begin

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pods_jax.learner.logprobs import group_logprobs, token_logprobs
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
-from pods_jax.rollout.scoring import group_logprobs, token_logprobs
 
 CONFIG = ModelConfig(
     vocab_size=13,

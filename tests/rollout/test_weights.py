@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pods_jax.config import LoraConfig
+from pods_jax.config.schema import LoraConfig
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import Adapted, adapt, init_adapters, merge
 from pods_jax.models.quantized import quantize

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+from study.definition import ALLOCATION, FULL, LEARNING, QUICK, VARIANTS
+from study.runs import config_of, runs_of
 
-from pods_jax.config_file import load_config
-from pods_jax.study.definition import ALLOCATION, FULL, LEARNING, QUICK, VARIANTS
-from pods_jax.study.runs import config_of, runs_of
+from pods_jax.config.load import load_config
+from pods_jax.config.validate import validate_on_devices
 from pods_jax.training.sweep import check
-from pods_jax.validation import validate_on_devices
 
 
 @pytest.mark.parametrize("study", [FULL, QUICK], ids=["full", "quick"])

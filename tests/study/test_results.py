@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from pods_jax.study.document import blocks_of
+from study.document import blocks_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -1,9 +1,9 @@
 """Step costs: interleaved, by phase, and the fastest micro-batch of each."""
 
 import pytest
+from study.costs import fastest, time_steps
 
-from pods_jax.config import from_mapping
-from pods_jax.study.costs import fastest, time_steps
+from pods_jax.config.schema import from_mapping
 
 
 def test_every_config_is_timed_as_often_and_phases_fit_into_the_step(tiny):

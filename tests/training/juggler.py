@@ -3,7 +3,7 @@
 import dataclasses
 
 from pods_jax.allocation.base import Exhausted, register
-from pods_jax.records import Group, Prompt, Request, joined
+from pods_jax.groups import Group, Prompt, Request, joined
 
 PILOTS = (2, 3, 5)
 

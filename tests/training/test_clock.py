@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from pods_jax.training.clock import PhaseClock
+from pods_jax.training.metrics import PhaseClock
 
 
 def test_phases_add_up_and_are_taken_once():

@@ -7,10 +7,9 @@ import logging
 import jax
 import pytest
 
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
 from pods_jax.rewards import RewardPool
-from pods_jax.training.run import make_run
-from pods_jax.training.setup import load_task
+from pods_jax.training.run import load_task, make_run
 from pods_jax.training.step import train_step
 
 STEPS = 20

@@ -2,14 +2,13 @@
 
 import pytest
 
-from pods_jax.analysis.runs import read_jsonl
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
+from pods_jax.config.validate import violations
+from pods_jax.io import read_jsonl
 from pods_jax.rewards import RewardPool
 from pods_jax.training import Reporter, evaluate_checkpoint, loop, train
 from pods_jax.training.evaluation import evaluate
-from pods_jax.training.run import make_run
-from pods_jax.training.setup import load_task
-from pods_jax.validation import violations
+from pods_jax.training.run import load_task, make_run
 
 
 def built(config):

@@ -2,13 +2,13 @@ import jax
 import numpy as np
 import pytest
 
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
 from pods_jax.errors import UserError
 from pods_jax.models import load_pretrained
 from pods_jax.models.peft_adapter import load_adapter
 from pods_jax.rollout.weights import unstacked
 from pods_jax.training import Reporter, export_checkpoint, train
-from pods_jax.training.restore import restored_run
+from pods_jax.training.checkpoint import restored_run
 
 
 def test_a_lora_run_is_exported_merged_and_as_an_adapter(tiny, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from pods_jax.errors import UserError
-from pods_jax.training.export_folder import mark, refuse_folder, source
+from pods_jax.training.export import mark, refuse_folder, source
 
 
 @pytest.fixture

@@ -8,17 +8,18 @@ import sys
 import numpy as np
 import pytest
 
-from pods_jax.analysis.runs import read_jsonl, read_run
-from pods_jax.config import from_mapping
+from pods_jax.analysis.runs import read_run
+from pods_jax.config.schema import from_mapping
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
+from pods_jax.io import read_jsonl
 from pods_jax.training import Reporter, evaluate_checkpoint, train
-from pods_jax.training.setup import load_dataset
+from pods_jax.training.run import load_dataset
 from pods_jax.training.workdir import Workdir, refuse_other_config
 
 DYING_RUN = """
 import json, os, signal, sys
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
 from pods_jax.training import Reporter, train
 
 class Dies(Reporter):

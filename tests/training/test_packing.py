@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pods_jax.training.packing import pack, unpack
+from pods_jax.training.checkpoint import pack, unpack
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
 ARRAYS = st.sampled_from(["?", "u1", "i4", "i8", "f2", "f4", "f8", "U3"]).flatmap(

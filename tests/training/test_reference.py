@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from pods_jax.analysis.runs import read_run
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import token_logprobs
 from pods_jax.training import Reporter, train
-from pods_jax.training.reference import lower, penalised
-from pods_jax.training.rounds import collect_groups
-from pods_jax.training.run import make_run
-from pods_jax.training.setup import load_task
+from pods_jax.training.experience import lower_reference, penalised
+from pods_jax.training.run import load_task, make_run
+from pods_jax.training.step import collect_groups
 
 
 @pytest.fixture
@@ -84,7 +83,9 @@ def test_no_more_is_scored_at_a_time_than_a_micro_batch(config):
         model, mesh = Decoder(ModelConfig(32, 64, 256, 2, 4, 2, 16)), make_mesh(1, 1, 1, jax.devices()[:1])
         params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
         rollouts = [jax.ShapeDtypeStruct(shape, "int32") for shape in ((32, 8), (32,), (32, 4, 16))]
-        program = lower(dataclasses.replace(config, optimizer=optimizer), model, mesh, params, rollouts).compile()
+        program = lower_reference(
+            dataclasses.replace(config, optimizer=optimizer), model, mesh, params, rollouts
+        ).compile()
         return program.memory_analysis().temp_size_in_bytes
 
     assert temporaries(4) < temporaries(None) / 8

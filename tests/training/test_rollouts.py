@@ -4,12 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from pods_jax.config import from_mapping
-from pods_jax.records import Request, joined
+from pods_jax.config.schema import from_mapping
+from pods_jax.groups import Request, joined
 from pods_jax.rewards import RewardPool
-from pods_jax.training.rollouts import rollout_groups
-from pods_jax.training.run import make_run
-from pods_jax.training.setup import load_task
+from pods_jax.training.experience import rollout_groups
+from pods_jax.training.run import load_task, make_run
 
 KEY = jax.random.key(0)
 

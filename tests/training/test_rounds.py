@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from juggler import Juggler
 
-from pods_jax.analysis.runs import read_jsonl
-from pods_jax.config import from_mapping
-from pods_jax.records import Prompt, Request
+from pods_jax.config.schema import from_mapping
+from pods_jax.groups import Prompt, Request
+from pods_jax.io import read_jsonl
 from pods_jax.training import Reporter, train
-from pods_jax.training.accounts import count_generated, new_totals, settle
-from pods_jax.training.rounds import claim
+from pods_jax.training.metrics import count_generated, new_totals, settle
+from pods_jax.training.step import claim
 
 RUN = """
 import json, os, signal, sys
 import juggler
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
 from pods_jax.training import Reporter, train
 
 class Dies(Reporter):

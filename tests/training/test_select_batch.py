@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods_jax.config import default_config, from_mapping
-from pods_jax.records import Group, Prompt, Request
-from pods_jax.training.batching import Kept, make_batch, num_blocks, select_groups
+from pods_jax.config.schema import default_config, from_mapping
+from pods_jax.groups import Group, Prompt, Request
+from pods_jax.learner.batch import Kept, make_batch, num_blocks
+from pods_jax.training.step import select_groups
 
 RNG = np.random.default_rng(0)
 REWARDS = np.float32([[0, 1, 0, 0, 0.5, 0, 1, 0], [1, 1, 0, 1, 1, 1, 1, 0.25]])

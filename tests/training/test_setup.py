@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from ml_collections import FrozenConfigDict
 
-from pods_jax.config import Config, DataConfig, ModelSection, from_mapping
+from pods_jax.config.schema import Config, DataConfig, ModelSection, from_mapping
 from pods_jax.errors import UserError
 from pods_jax.models import Decoder, ModelConfig, init_params, save_pretrained
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout.weights import unstacked
-from pods_jax.training.run import make_run
-from pods_jax.training.setup import load_policy, load_task
+from pods_jax.training.run import load_policy, load_task, make_run
 from pods_jax.training.step import train_step
 
 ADDITION = {"base": 10, "digits": 2, "carry_prob": 0.3, "num_train": 4, "num_test": 4}

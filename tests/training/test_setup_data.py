@@ -8,13 +8,13 @@ import pytest
 from ml_collections import FrozenConfigDict
 
 from pods_jax.analysis.runs import read_run
-from pods_jax.config import Config, DataConfig, RewardConfig, from_mapping
-from pods_jax.config_file import load_config
+from pods_jax.config.load import load_config
+from pods_jax.config.schema import Config, DataConfig, RewardConfig, from_mapping
+from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
 from pods_jax.rewards.parts import REWARD_SETS
 from pods_jax.training import Reporter, train
-from pods_jax.training.setup import load_dataset, load_task
-from pods_jax.validation import violations
+from pods_jax.training.run import load_dataset, load_task
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,16 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
+from pods_jax.config.validate import validate_on_devices, violations
 from pods_jax.errors import UserError
+from pods_jax.learner.batch import make_batches
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import token_logprobs
-from pods_jax.training.batching import make_batches, select_groups
-from pods_jax.training.rounds import collect_groups
-from pods_jax.training.run import make_run
-from pods_jax.training.setup import load_task
-from pods_jax.training.step import optimise
-from pods_jax.validation import validate_on_devices, violations
+from pods_jax.training.run import load_task, make_run
+from pods_jax.training.step import collect_groups, optimise, select_groups
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import threading
 
 import pytest
 
-from pods_jax.analysis.runs import read_jsonl
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
+from pods_jax.io import read_jsonl
 from pods_jax.training import Reporter, train
-from pods_jax.training.stopping import StopRequest
+from pods_jax.training.loop import StopRequest
 
 RUN = """
 import json, os, sys
-from pods_jax.config import from_mapping
+from pods_jax.config.schema import from_mapping
 from pods_jax.training import Reporter, train
 
 class Signalled(Reporter):

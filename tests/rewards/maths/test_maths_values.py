@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods_jax.rewards.maths.exact import Inexact, TooLarge, Undefined, exact_value
-from pods_jax.rewards.maths.nodes import Call, Number, Symbol, height, symbols
-from pods_jax.rewards.maths.numeric import evaluate
-from pods_jax.rewards.maths.parse import parse
-from pods_jax.rewards.maths.values import proportional, same_value
+from pods_jax.rewards.grammar.nodes import Call, Number, Symbol, height, symbols
+from pods_jax.rewards.grammar.numeric import evaluate
+from pods_jax.rewards.grammar.parse import parse
+from pods_jax.rewards.grammar.rationals import Inexact, TooLarge, Undefined, exact_value
+from pods_jax.rewards.grammar.values import proportional, same_value
 
 RATIONALS = st.builds(Fraction, st.integers(-99, 99), st.integers(1, 99))
 

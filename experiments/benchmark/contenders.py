@@ -1,0 +1,119 @@
+"""Contenders in processes of their own, run in turns, so that threads, caches and peak memory are theirs alone.
+
+`python -m benchmark.contenders NAME OPTIONS` is such a process: it sets itself up, warms up once (which
+compiles), and then runs once for every line on stdin and answers with a line of JSON.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pods_jax.cache import trim_after_compiling
+from pods_jax.errors import UserError
+
+Repetition = Callable[[], int]
+"""Does the work once and returns how many tokens that was."""
+
+CONTENDERS = {
+    "ours/sampler": "ours:sampler",
+    "ours/update": "ours:update",
+    "ours/step": "ours:step",
+    "transformers/sampler": "peers:sampler",
+    "torch/update": "peers:update",
+    "trl/step": "peers:step",
+}
+"""Name to "module:function" in this package; the function takes options and returns a Repetition."""
+
+
+Turn = Mapping[str, int | float]
+"""What one repetition was: its "seconds", "tokens", and the process's "peak_bytes" of resident memory so far."""
+
+
+class Result(NamedTuple):
+    """Medians over a contender's repetitions; peak_bytes: the most memory that its process ever had resident."""
+
+    seconds: float
+    tokens_per_s: float
+    peak_bytes: int
+
+
+class Contender:
+    """A process that waits for its turns.
+
+    Raises:
+      UserError: it ended before it answered; its messages are on stderr.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any]):
+        self.name = name
+        command = [sys.executable, "-m", __name__, name, json.dumps(options)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()  # warm
+
+    def turn(self) -> Turn:
+        """One repetition."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> Turn:
+        line = self._process.stdout.readline()
+        if not line:
+            raise UserError(f"benchmark: {self.name} ended with exit code {self._process.wait()}")
+        return json.loads(line)
+
+
+def compare(options: Mapping[str, Mapping[str, Any]], repeats: int) -> dict[str, Result]:
+    """A result for every label; options: by label, those of a contender, whose name is the option "contender"."""
+    with contextlib.ExitStack() as stack:
+        contenders = {}
+        for label, chosen in options.items():
+            contenders[label] = stack.enter_context(contextlib.closing(Contender(chosen["contender"], chosen)))
+        turns = [{label: contender.turn() for label, contender in contenders.items()} for _ in range(repeats)]
+    return {label: summarise([turn[label] for turn in turns]) for label in options}
+
+
+def summarise(turns: Sequence[Turn]) -> Result:
+    return Result(
+        seconds=statistics.median(t["seconds"] for t in turns),
+        tokens_per_s=statistics.median(t["tokens"] / t["seconds"] for t in turns),
+        peak_bytes=int(max(t["peak_bytes"] for t in turns)),
+    )
+
+
+def main() -> None:
+    """The process of one contender. Whatever it prints goes to stderr; stdout is for answers."""
+    name, options = sys.argv[1], json.loads(sys.argv[2])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if name.startswith("ours/"):
+        trim_after_compiling()  # as the command lines do
+    module, _, function = CONTENDERS[name].partition(":")
+    repetition = getattr(importlib.import_module(f"benchmark.{module}"), function)(options)
+
+    def answer() -> None:
+        start = time.perf_counter()
+        tokens = repetition()
+        seconds = time.perf_counter() - start
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        print(json.dumps({"seconds": seconds, "tokens": tokens, "peak_bytes": peak_bytes}), file=answers, flush=True)
+
+    answer()
+    for _ in sys.stdin:
+        answer()
+
+
+if __name__ == "__main__":
+    main()

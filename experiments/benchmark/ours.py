@@ -1,0 +1,112 @@
+"""This package's side of each comparison."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmark.contenders import Repetition
+from benchmark.workload import digits, end_ids
+from pods_jax.config.schema import Config, ObjectiveConfig, OptimizerConfig, default_config, from_mapping
+from pods_jax.data import Dataset, Example
+from pods_jax.data.tokenizers import load_tokenizer
+from pods_jax.learner import Batch, init_state, make_optimizer, make_update
+from pods_jax.models import load_pretrained
+from pods_jax.parallel import make_mesh
+from pods_jax.rewards import RewardPool
+from pods_jax.rollout import generate
+from pods_jax.training.run import Task, TokenisedExamples, make_run
+from pods_jax.training.step import train_step
+
+
+def sampler(options: dict[str, Any]) -> Repetition:
+    """One prompt, n completions; the tokens counted are those up to the end of each."""
+    model, params = load_pretrained(options["folder"])
+    prompt = load_tokenizer(options["folder"]).encode_prompt(digits(options["prompt_tokens"]))
+    keys = iter(range(1_000_000))
+
+    def repetition() -> int:
+        completions = generate(
+            model,
+            params,
+            [prompt],
+            num_generations=options["n"],
+            max_new_tokens=options["new_tokens"],
+            key=jax.random.key(next(keys)),
+            eos_ids=end_ids(model.config.vocab_size, options["mean_length"]),
+        )
+        return int(completions.lengths.sum())
+
+    return repetition
+
+
+def update(options: dict[str, Any]) -> Repetition:
+    """One optimizer step on rows of prompt and completion, at most `rows_a_prompt` of them for each prompt."""
+    model, params = load_pretrained(options["folder"])
+    model = model.clone(remat=options["remat"])
+    optimizer, mesh = make_optimizer(OptimizerConfig(), num_steps=1000), make_mesh(1, 1, 1)
+    state = init_state(model, params, optimizer, mesh)
+    T = options["new_tokens"]
+    step = make_update(
+        model, optimizer, ObjectiveConfig(), temperature=1.0, micro_batch_size=options["micro_batch_size"],
+        chunk_size=None, max_completion_length=T, mesh=mesh,
+    )  # fmt: skip
+    block = min(options["rows_a_prompt"], options["micro_batch_size"] or options["rows"])
+    batch = random_batch((options["rows"] // block, block), options["prompt_tokens"], T, model.config.vocab_size)
+    del params
+
+    def repetition() -> int:
+        nonlocal state
+        state, metrics, _ = step(state, batch)
+        jax.block_until_ready((state, metrics))
+        return options["rows"] * (options["prompt_tokens"] + T)
+
+    return repetition
+
+
+def random_batch(shape: tuple[int, int], S: int, T: int, vocab_size: int) -> Batch:
+    """P groups of m completions, all of full length."""
+    rng, (P, m) = np.random.default_rng(0), shape
+    return Batch(
+        prompts=jnp.asarray(rng.integers(3, vocab_size, (P, S)), jnp.int32),
+        prompt_lengths=jnp.full(P, S, jnp.int32),
+        completions=jnp.asarray(rng.integers(3, vocab_size, (P, m, T)), jnp.int32),
+        lengths=jnp.full((P, m), T, jnp.int32),
+        advantages=jnp.asarray(rng.normal(size=(P, m)), jnp.float32),
+        behaviour_logprobs=jnp.zeros((P, m, T)),
+    )
+
+
+def step(options: dict[str, Any]) -> Repetition:
+    """A whole training step on one prompt: n completions, m of them trained on."""
+    config = step_config(options)
+    run = make_run(config, digit_task(options), RewardPool(1), lambda step, loss: None)
+    steps = iter(range(1, 1_000_000))
+
+    def repetition() -> int:
+        before = run.totals["tokens/generated"]
+        train_step(run, next(steps))
+        jax.block_until_ready(run.state)
+        return int(run.totals["tokens/generated"] - before)
+
+    return repetition
+
+
+def step_config(options: dict[str, Any]) -> Config:
+    """One prompt, n completions, m of them trained on; rewards by chance."""
+    c = default_config()
+    c.model.path, c.model.remat = options["folder"], options["remat"]
+    c.reward.parts, c.reward.functions = {"luck": 1.0}, {"luck": "benchmark.workload:reward"}
+    c.rollout.num_prompts, c.rollout.num_generations, c.selection.num_kept = 1, options["n"], options["m"]
+    c.rollout.max_prompt_length, c.rollout.max_completion_length = options["prompt_tokens"], options["new_tokens"]
+    return from_mapping(c)[0]
+
+
+def digit_task(options: dict[str, Any]) -> Task:
+    """Prompts of digits whose golds no completion equals."""
+    tokenizer = load_tokenizer(options["folder"])
+    examples = tuple(Example(digits(options["prompt_tokens"], seed), "-") for seed in range(64))
+    tokens = tuple(tuple(tokenizer.encode_prompt(e.prompt)) for e in examples)
+    tokenised = TokenisedExamples(examples, tokens, 0)
+    return Task(Dataset(examples, examples, task="exact"), tokenizer, tokenised, tokenised)

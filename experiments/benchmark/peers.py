@@ -1,0 +1,126 @@
+"""The peers' side of each comparison: transformers, torch, and TRL's GRPOTrainer, as their documentation has them."""
+
+import os
+import queue
+import tempfile
+import threading
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+
+from benchmark.contenders import Repetition
+from benchmark.workload import digits, end_ids, reward
+
+
+def _load(folder: str) -> Any:
+    torch.set_num_threads(os.cpu_count())
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def sampler(options: dict[str, Any]) -> Repetition:
+    """transformers' `generate`; the tokens counted are those up to the end of each completion."""
+    model = _load(options["folder"]).eval()
+    ends = end_ids(model.config.vocab_size, options["mean_length"])
+    model.generation_config.eos_token_id = ends or None
+    prompt = AutoTokenizer.from_pretrained(options["folder"])(digits(options["prompt_tokens"]), return_tensors="pt")
+    prompt.pop("token_type_ids", None)
+
+    def repetition() -> int:
+        with torch.inference_mode():
+            rows = model.generate(
+                **prompt,
+                do_sample=True,
+                top_k=0,
+                num_return_sequences=options["n"],
+                max_new_tokens=options["new_tokens"],
+                pad_token_id=1,
+            )
+        completions = rows[:, prompt["input_ids"].shape[1] :]
+        ended = torch.isin(completions, torch.tensor(ends, dtype=completions.dtype)).int().cumsum(1)
+        return int(((ended == 0).sum(1) + (ended > 0).any(1)).sum())
+
+    return repetition
+
+
+def update(options: dict[str, Any]) -> Repetition:
+    """Forward, backward and AdamW on rows of prompt and completion; positions: "all" or "completion" get logits."""
+    model = _load(options["folder"]).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    S, T, rows = options["prompt_tokens"], options["new_tokens"], options["rows"]
+    ids = torch.randint(3, model.config.vocab_size, (rows, S + T))
+    advantages = torch.randn(rows, 1)
+    keep = {"logits_to_keep": T + 1} if options["positions"] == "completion" else {}
+
+    def repetition() -> int:
+        logits = model(input_ids=ids, **keep).logits[:, -T - 1 : -1]
+        logprobs = torch.log_softmax(logits, -1).gather(-1, ids[:, S:, None])[..., 0]
+        (-(advantages * logprobs).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return rows * (S + T)
+
+    return repetition
+
+
+class _Turns(TrainerCallback):
+    """Holds a trainer before every step until it is its turn."""
+
+    def __init__(self):
+        self.go, self.done = queue.Queue(), queue.Queue()
+
+    def on_step_begin(self, *args, **kwargs):
+        self.go.get()
+
+    def on_step_end(self, *args, **kwargs):
+        self.done.put(None)
+
+
+def step(options: dict[str, Any]) -> Repetition:
+    """A step of TRL's GRPOTrainer on one prompt: n completions, all trained on, in micro-batches of at most 16."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    n, micro = options["n"], min(options["n"], 16)
+    turns = _Turns()
+    config = GRPOConfig(
+        output_dir=tempfile.mkdtemp(),
+        use_cpu=True,
+        bf16=False,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=n // micro,
+        num_generations=n,
+        max_completion_length=options["new_tokens"],
+        max_steps=100_000,
+        learning_rate=1e-6,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    trainer = GRPOTrainer(
+        model=_load(options["folder"]),
+        processing_class=AutoTokenizer.from_pretrained(options["folder"]),
+        reward_funcs=reward,
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": digits(options["prompt_tokens"], seed)} for seed in range(64)]),
+        callbacks=[turns],
+    )
+    threading.Thread(target=_train, args=(trainer, turns), daemon=True).start()
+
+    def repetition() -> int:
+        turns.go.put(None)
+        if (error := turns.done.get()) is not None:
+            raise error
+        return n * options["new_tokens"]
+
+    return repetition
+
+
+def _train(trainer: Any, turns: _Turns) -> None:
+    try:
+        trainer.train()
+    except Exception as error:
+        turns.done.put(error)  # for the thread that waits for the step, which raises it

@@ -1,0 +1,101 @@
+"""Seconds per step of each variant, measured in turn, so that what slows the machine slows them all."""
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pods_jax.analysis.curves import PHASES
+from pods_jax.config.schema import Config
+from pods_jax.rewards import RewardPool
+from pods_jax.training.run import Run, load_task, make_run
+from pods_jax.training.step import train_step
+from study.definition import Study
+from study.runs import config_of
+
+Seconds = dict[str, float]
+WARM_UP = 2
+"""Steps before the measured ones, which compile."""
+
+
+def measure(study: Study, variants: Sequence[str], on_round: Callable[[int], None]) -> dict[str, Any]:
+    """The costs of some of the study's variants, timed in turn, with the machine they were measured on.
+
+    Returns:
+      "machine", "cores", "load" (the system's mean load before and after), "rounds", and "variants": by name n, m, the
+      micro-batch with the least median, the median seconds by phase and of the "step" with it, and the median step of
+      every micro-batch.
+    """
+    before = os.getloadavg()[0]
+    micro_batches = {name: _micro_batches(study, name) for name in variants}
+    configs = {
+        (name, micro): config_of(study, name, f"optimizer.micro_batch_size_per_device={micro}")
+        for name in variants
+        for micro in micro_batches[name]
+    }
+    times = time_steps(configs, study.cost_rounds, on_round)
+    return {
+        "machine": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": [before, os.getloadavg()[0]],
+        "rounds": study.cost_rounds,
+        "variants": {
+            name: _sizes(configs[name, sizes[0]]) | fastest({micro: times[name, micro] for micro in sizes})
+            for name, sizes in micro_batches.items()
+        },
+    }
+
+
+def time_steps(configs: Mapping[Any, Config], rounds: int, on_round: Callable[[int], None]) -> dict[Any, list[Seconds]]:
+    """Seconds by phase of `rounds` training steps of each config, compilation excluded.
+
+    Every round has one step of each, in an order of its own. All start from their warm starts and go on training.
+    """
+    pool_size = next(iter(configs.values())).reward.num_workers
+    rng, times = np.random.default_rng(0), {key: [] for key in configs}
+    with RewardPool(num_workers=pool_size) as pool:
+        runs = {key: make_run(config, load_task(config), pool, lambda *_: None) for key, config in configs.items()}
+        keys = list(runs)
+        for step in range(1, WARM_UP + rounds + 1):
+            for i in rng.permutation(len(keys)):
+                seconds = _timed(runs[keys[i]], step)
+                times[keys[i]] += [seconds] if step > WARM_UP else []
+            on_round(step)
+    return times
+
+
+def _timed(run: Run, step: int) -> Seconds:
+    run.clock.take()
+    start = time.perf_counter()
+    train_step(run, step)
+    seconds = run.clock.take()
+    step_s = time.perf_counter() - start - seconds.pop("compile", 0.0)
+    return {phase: seconds[phase] for phase in PHASES} | {"step": step_s}
+
+
+def fastest(times: Mapping[int, list[Seconds]]) -> dict[str, Any]:
+    """Of times by micro-batch: the one with the least median step, its medians by phase, and all median steps."""
+    medians = {micro: float(np.median([t["step"] for t in steps])) for micro, steps in times.items()}
+    best = min(medians, key=medians.get)
+    seconds = {phase: float(np.median([t[phase] for t in times[best]])) for phase in times[best][0]}
+    return {"micro_batch": best, "seconds": seconds, "step_by_micro_batch": medians}
+
+
+def _micro_batches(study: Study, name: str) -> list[int]:
+    config = config_of(study, name)
+    rollouts = config.rollout.num_prompts * config.selection.num_kept
+    return sorted({min(micro, rollouts) for micro in study.micro_batches})
+
+
+def _sizes(config: Config) -> dict[str, int]:
+    return {"n": config.rollout.num_generations, "m": config.selection.num_kept}
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.is_file() else []
+    return names[0].partition(":")[2].strip() if names else platform.processor()

@@ -1,0 +1,202 @@
+"""Tables as Markdown, and their place in a document: between `<!-- study:NAME -->` and `<!-- end -->`."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pods_jax.errors import UserError
+from study.definition import ALLOCATION, LEARNING, VARIANTS
+from study.tables import Numbers
+
+_BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def fill(document: Path, blocks: Mapping[str, str]) -> None:
+    """Writes the blocks that there are into their places; other places stay as they are.
+
+    Raises:
+      UserError: the document has no place for one of them.
+    """
+    text = document.read_text()
+    missing = blocks.keys() - {name for _, name, _ in _BLOCK.findall(text)}
+    if missing:
+        raise UserError(f"{document} has no place <!-- study:{min(missing)} --> ... <!-- end -->")
+    document.write_text(_BLOCK.sub(lambda b: f"{b[1]}{blocks[b[2]]}\n{b[3]}" if b[2] in blocks else b[0], text))
+
+
+def blocks_of(results: Mapping[str, Numbers]) -> dict[str, str]:
+    """The blocks of the results that there are: the names of `LEARNING`, `ALLOCATION` and the step costs."""
+    block_of = dict.fromkeys(LEARNING, learning_block) | dict.fromkeys(ALLOCATION, allocation_block)
+    return {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
+
+
+def learning_block(numbers: Numbers) -> str:
+    """Rows by variant, speed-ups over each baseline, and accuracies at equal times."""
+    thresholds = list(next(iter(numbers["rows"].values()))["steps_to"])
+    parts = [_seeds(numbers), _rows_table(numbers, thresholds)]
+    seeds = len(numbers["seeds"])
+    parts += [_speed_up_table(b, rows, thresholds, seeds) for b, rows in numbers["speed_ups"].items() if rows]
+    return "\n\n".join([*parts, _equal_time_table(numbers)])
+
+
+def _rows_table(numbers: Numbers, thresholds: Sequence[str]) -> str:
+    head = ["variant", "n -> m", "ms per step", "best mean", "after the last step"]
+    head += [f"steps, s to {_percent(t)}" for t in thresholds]
+    rows = [
+        [
+            _label(name), f"{r['n']} -> {r['m']}", f"{1000 * r['seconds_per_step']['step']:.0f}",
+            _percent(r["best"], 1),
+            f"{_percent(r['last'], 1)} ± {_number(100 * r['last_half_width'], '.1f')}",
+        ]
+        + [_pair(r["steps_to"][t], r["seconds_to"][t]) for t in thresholds]
+        for name, r in numbers["rows"].items()
+    ]  # fmt: skip
+    return _table(head, rows)
+
+
+def _pair(steps: float | None, seconds: float | None) -> str:
+    return f"{steps:.0f}, {seconds:.1f}" if _finite(steps) and _finite(seconds) else "not reached"
+
+
+def _speed_up_table(baseline: str, by_variant: Mapping[str, Numbers], thresholds: Sequence[str], seeds: int) -> str:
+    head = [f"time of {_label(baseline)} over that of", "99 % of its best"]
+    for t in thresholds:
+        head += [f"to {_percent(t)}", "paired", "in steps"]
+    rows = []
+    for name, found in by_variant.items():
+        cells = [_label(name), _ratio(found["99 %"])]
+        for t in thresholds:
+            cells += [
+                _ratio(found[t]),
+                _interval(found[t]["paired"], seeds),
+                _number(found[t]["steps"]["value"], ".2f"),
+            ]
+        rows.append(cells)
+    return _table(head, rows)
+
+
+def _equal_time_table(numbers: Numbers) -> str:
+    names = list(numbers["rows"])
+    rows = [
+        [f"{at['seconds']:.1f} s", *(_accuracy(at["accuracy"][name]) for name in names)]
+        for at in numbers["at_equal_time"]
+    ]
+    return _table(["after", *map(_label, names)], rows)
+
+
+def cost_block(numbers: Numbers) -> str:
+    """Seconds by phase, and the fit."""
+    head = ["variant", "n", "m", "ms per step", "sample", "update", "micro-batch: ms per step"]
+    rows = [
+        [
+            _label(name), v["n"], v["m"], *(f"{1000 * v['seconds'][k]:.0f}" for k in ("step", "sample", "update")),
+            ", ".join(f"{micro}: {1000 * s:.0f}" for micro, s in v["step_by_micro_batch"].items()),
+        ]
+        for name, v in numbers["variants"].items()
+    ]  # fmt: skip
+    model, shares = numbers["model"], numbers["update_share_for_gain"]
+    text = (
+        f"{numbers['machine']}, {numbers['cores']} core(s), medians of {numbers['rounds']} interleaved rounds; load "
+        f"average {numbers['load'][0]:.1f} before, {numbers['load'][1]:.1f} after.\n\n"
+        f"Fit: {1000 * model['a']:.1f} + {1000 * model['b']:.3f} n + {1000 * model['c']:.3f} m milliseconds, off by at "
+        f"most {_percent(model['error'])}; c / b = {numbers['update_share']:.2f}, by which a step with m of n costs "
+        f"1 / {numbers['gain']:.2f} of one with all n. With this a and b it would be "
+        + ", ".join(f"1 / {g} from c / b = {_number(s, '.2f')}" for g, s in shares.items())
+        + "."
+    )
+    return f"{_table(head, rows)}\n\n{text}"
+
+
+def allocation_block(numbers: Numbers) -> str:
+    """Rollouts to each target by variant, then the ratios to each baseline."""
+    targets = [str(t) for t in numbers["targets"]]
+    head = ["variant", "best mean", "after the last step", *(f"rollouts (steps) to {_percent(t)}" for t in targets)]
+    head += ["steps", "rounds", "generated", "trained on"]
+    rows = [
+        [_label(name), _percent(r["best"], 1), _percent_interval(r["last"])]
+        + [_spent(r["rollouts_to"][t]) for t in targets]
+        + [f"{r[k]:,.0f}" for k in ("step", "rounds", "rollouts/generated", "rollouts/trained")]
+        for name, r in numbers["rows"].items()
+    ]  # fmt: skip
+    parts = [_seeds(numbers), _table(head, rows)]
+    seeds = len(numbers["seeds"])
+    return "\n\n".join(
+        [*parts, *(_rollout_ratio_table(b, rows, targets, seeds) for b, rows in numbers["ratios"].items())]
+    )
+
+
+def _rollout_ratio_table(baseline: str, by_variant: Mapping[str, Numbers], targets: Sequence[str], seeds: int) -> str:
+    head = [f"rollouts of {_label(baseline)} over those of", "99 % of its best"]
+    for t in targets:
+        head += [f"to {_percent(t)}", "paired"]
+    rows = []
+    for name, found in by_variant.items():
+        cells = [_label(name), _ratio(found["99 %"])]
+        for t in targets:
+            cells += [_ratio(found[t]), _interval(found[t]["paired"], seeds)]
+        rows.append(cells)
+    return _table(head, rows)
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _table(head: Sequence, rows: Sequence[Sequence]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def _label(variant: str) -> str:
+    return VARIANTS[variant].look.label
+
+
+def _seeds(numbers: Numbers) -> str:
+    seeds = ", ".join(map(str, numbers["seeds"]))
+    return f"Seeds {seeds} of every variant; all runs together took {numbers['hours']:.1f} hours, one core each."
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _number(value: float | None, form: str) -> str:
+    return format(value, form) if _finite(value) else "-"
+
+
+def _percent(value: float | str, digits: int = 0) -> str:
+    return f"{100 * float(value):.{digits}f} %"
+
+
+def _accuracy(found: Numbers | None) -> str:
+    return "ended" if found is None else f"{_percent(found['mean'], 1)} ± {_number(100 * found['half_width'], '.1f')}"
+
+
+def _percent_interval(found: Numbers) -> str:
+    return f"{_percent(found['value'], 1)} ± {_number(100 * (found['high'] - found['value']), '.1f')}"
+
+
+def _ratio(found: Numbers) -> str:
+    """Of mean curves, with the bootstrap interval; 0 says that the method does not get there."""
+    if found["ratio"] == 0:
+        return "not reached"
+    if not _finite(found["ratio"]):
+        return "reached" if _finite(found["method"]) else "neither"
+    return f"{found['ratio']:.2f}x [{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
+
+
+def _interval(found: Numbers, seeds: int) -> str:
+    """Of paired seeds, with their number where not all of them count."""
+    if not _finite(found["value"]):
+        return "-"
+    interval = f"[{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
+    return f"{found['value']:.2f}x {interval}" + (f" ({found['num']} seeds)" if found["num"] < seeds else "")
+
+
+def _spent(found: Numbers) -> str:
+    seeds = len(found["by_seed"])
+    if not found["num"]:
+        return f"0 of {seeds} seeds"
+    interval = f"[{_number(found['low'], ',.0f')}, {_number(found['high'], ',.0f')}]"
+    some = f"; {found['num']} of {seeds} seeds" if found["num"] < seeds else ""
+    return f"{found['value']:,.0f} {interval} ({found['steps']:.0f}{some})"

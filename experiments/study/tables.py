@@ -1,0 +1,262 @@
+"""From workdirs and step costs to numbers: what is reached when, and by how much sooner. Imports no JAX."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pods_jax.analysis.curves import Curves, curves_of, first_reach, half_width, rollouts_to_target, speed_up
+from pods_jax.analysis.runs import RunRecord, read_run
+from pods_jax.errors import UserError
+from study.definition import PODS, TARGETS, THRESHOLDS, WINDOW, Table
+from study.ratios import CostModel, fit_costs, geometric_mean, mean_interval, paired_ratio
+
+Numbers = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The runs of a table.
+
+    Attributes:
+      seeds: those that all variants have finished.
+      runs: by variant, in the order of the seeds.
+      hours: that they took together: steps, evaluations and compilation on the machine they were made on.
+    """
+
+    seeds: list[int]
+    runs: dict[str, list[RunRecord]]
+    hours: float
+
+
+def find(table: Table, workdir: Path) -> Found:
+    """The finished runs of a table's variants; a variant without any is left out.
+
+    Raises:
+      UserError: a baseline has none, or the variants have no seed in common.
+    """
+    finished = {name: _finished_seeds(workdir / name) for name in table.variants}
+    present = {name: seeds for name, seeds in finished.items() if seeds}
+    missing = [name for name in table.baselines if name not in present]
+    seeds = sorted(set.intersection(*present.values())) if present else []
+    if missing or not seeds:
+        raise UserError(f"{workdir} has no finished runs of {', '.join(missing or table.variants)} with a common seed")
+    folders = {name: [workdir / name / f"seed={s}" for s in seeds] for name in present}
+    hours = sum(_hours(folder) for some in folders.values() for folder in some)
+    return Found(seeds, {name: [read_run(folder) for folder in some] for name, some in folders.items()}, hours)
+
+
+def _hours(folder: Path) -> float:
+    summary = json.loads((folder / "summary.json").read_text())
+    seconds = (summary.get(f"time/{part}_s", 0.0) for part in ("step", "eval", "compile"))  # some end before a step
+    return sum(seconds) / 3600
+
+
+def _finished_seeds(folder: Path) -> set[int]:
+    return {int(f.parent.name.removeprefix("seed=")) for f in folder.glob("seed=*/summary.json")}
+
+
+# ---------------------------------------------------------------- learning against wall-clock
+
+
+def step_curves(found: Found) -> dict[str, Curves]:
+    """Running means of test accuracy over steps."""
+    return {name: curves_of(runs, "accuracy", "step").smoothed(WINDOW) for name, runs in found.runs.items()}
+
+
+def in_seconds(curves: Mapping[str, Curves], costs: Numbers) -> dict[str, Curves]:
+    """Against training time: steps x the variant's common seconds per step."""
+    seconds = {name: v["seconds"]["step"] for name, v in costs["variants"].items()}
+    return {name: Curves(c.x * seconds[name], c.y) for name, c in curves.items()}
+
+
+def learning_table(table: Table, workdir: Path, costs: Numbers) -> Numbers:
+    """What each variant reaches and when, and how much sooner than each baseline.
+
+    Returns:
+      "seeds"; "hours" of all runs; "rows" by variant (see `_row`); "speed_ups" by baseline and variant (see
+      `_speed_ups`); "at_equal_time": mean accuracies with half-widths of all variants at the moments at which the first
+      baseline's mean reaches each threshold, None beyond a variant's run.
+    """
+    found = find(table, workdir)
+    steps = step_curves(found)
+    seconds = in_seconds(steps, costs)
+    return {
+        "seeds": found.seeds,
+        "hours": found.hours,
+        "rows": {name: _row(steps[name], seconds[name], costs["variants"][name]) for name in steps},
+        "speed_ups": {
+            b: {name: _speed_ups(b, name, steps, seconds) for name in steps if name != b} for b in table.baselines
+        },
+        "at_equal_time": _at_equal_time(seconds, table.baselines[0]),
+    }
+
+
+def _row(steps: Curves, seconds: Curves, cost: Numbers) -> Numbers:
+    """Sizes, seconds per step by phase, accuracies, and where the mean curve reaches the thresholds (inf: nowhere)."""
+    best = int(steps.mean.argmax())
+    return {
+        "n": cost["n"],
+        "m": cost["m"],
+        "seconds_per_step": cost["seconds"],
+        "first": float(steps.mean[0]),
+        "best": float(steps.mean[best]),
+        "best_at_step": float(steps.x[best]),
+        "last": float(steps.mean[-1]),
+        "last_half_width": float(steps.half_width[-1]),
+        "lasts": steps.y[:, -1].tolist(),
+        "steps_to": {str(t): first_reach(steps, t) for t in THRESHOLDS},
+        "seconds_to": {str(t): first_reach(seconds, t) for t in THRESHOLDS},
+    }
+
+
+def _speed_ups(baseline: str, name: str, steps: Mapping[str, Curves], seconds: Mapping[str, Curves]) -> Numbers:
+    """By threshold and "99 %" (of the baseline's best mean): `speed_up` of the mean curves, and paired by seed.
+
+    "paired": the geometric mean over seeds; "steps": the same in steps instead of seconds. The ratio of the two is that
+    of the step costs. The 99 % rule is one of mean curves and has no pairs.
+    """
+    rows = {"99 %": dataclasses.asdict(speed_up(seconds[baseline], seconds[name]))}
+    for t in THRESHOLDS:
+        rows[str(t)] = dataclasses.asdict(speed_up(seconds[baseline], seconds[name], threshold=t)) | {
+            key: dataclasses.asdict(paired_ratio(_reaches(curves[baseline], t), _reaches(curves[name], t)))
+            for key, curves in (("paired", seconds), ("steps", steps))
+        }
+    return rows
+
+
+def _reaches(curves: Curves, threshold: float) -> list[float]:
+    """Of every seed alone."""
+    return [first_reach(Curves(curves.x, run[None]), threshold) for run in curves.y]
+
+
+def _at_equal_time(seconds: Mapping[str, Curves], baseline: str) -> list[Numbers]:
+    moments = [(t, first_reach(seconds[baseline], t)) for t in THRESHOLDS]
+    return [
+        {"threshold": t, "seconds": at, "accuracy": {name: _at(c, at) for name, c in seconds.items()}}
+        for t, at in moments
+        if np.isfinite(at)
+    ]
+
+
+def _at(curves: Curves, seconds: float) -> Numbers | None:
+    if seconds > curves.x[-1]:
+        return None
+    values = np.array([np.interp(seconds, curves.x, run) for run in curves.y])
+    return {"mean": float(values.mean()), "half_width": float(half_width(values))}
+
+
+# ---------------------------------------------------------------- step costs
+
+
+def cost_table(costs: Numbers) -> Numbers:
+    """The measured costs, with the fit of a + b n + c m and what it says of PODS at the main sizes."""
+    model = cost_model(costs)
+    main = main_pods(costs)
+    return costs | {
+        "model": dataclasses.asdict(model),
+        "update_share": model.c / model.b,
+        "gain": float(model.gain(main["n"], main["m"])),
+        "update_share_for_gain": {str(g): _share_for(model, main["n"], main["m"], g) for g in (1.5, 1.7, 2.0, 3.0)},
+    }
+
+
+def cost_model(costs: Numbers) -> CostModel:
+    """The fit of a + b n + c m to all sizes."""
+    return fit_costs(seconds_by_size(costs))
+
+
+def main_pods(costs: Numbers) -> Numbers:
+    """The costs of PODS at its main sizes."""
+    return next(variant for name, variant in costs["variants"].items() if name in PODS)
+
+
+def seconds_by_size(costs: Numbers) -> dict[tuple[int, int], float]:
+    """Seconds per step by (n, m): of variants with equal sizes PODS', or the first's."""
+    steps: dict[tuple[int, int], float] = {}
+    for name in sorted(costs["variants"], key=lambda name: name not in PODS):
+        variant = costs["variants"][name]
+        steps.setdefault((variant["n"], variant["m"]), variant["seconds"]["step"])
+    return steps
+
+
+def _share_for(model: CostModel, n: int, m: int, gain: float) -> float:
+    """The c / b from which a step with m of n costs so much less than one with all n; inf where m/n forbids it."""
+    slope = model.b * (n - gain * m)
+    return (gain - 1) * (model.a + model.b * n) / slope if slope > 0 else np.inf
+
+
+# ---------------------------------------------------------------- allocation
+
+
+def allocation_table(table: Table, workdir: Path) -> Numbers:
+    """Rollouts generated until the targets are reached, and the ratios to each baseline's.
+
+    Returns:
+      "seeds"; "hours" of all runs; "rows" by variant: rollouts to each target by seed (inf: not within the run) with
+      their geometric mean and the mean steps that they took, final accuracies, and totals; "ratios" by baseline and
+      variant (see `_rollout_ratios`).
+    """
+    found = find(table, workdir)
+    curves = rollout_curves(found)
+    spent = {name: {t: _spent(runs, t) for t in TARGETS} for name, runs in found.runs.items()}
+    return {
+        "seeds": found.seeds,
+        "hours": found.hours,
+        "targets": list(TARGETS),
+        "rows": {name: _allocation_row(runs, curves[name], spent[name]) for name, runs in found.runs.items()},
+        "ratios": {
+            b: {name: _rollout_ratios(b, name, curves, spent) for name in curves if name != b} for b in table.baselines
+            if b in curves
+        },
+    }  # fmt: skip
+
+
+def rollout_curves(found: Found) -> dict[str, Curves]:
+    """Running means of test accuracy over rollouts generated."""
+    return {
+        name: curves_of(runs, "accuracy", "rollouts/generated").smoothed(WINDOW) for name, runs in found.runs.items()
+    }
+
+
+def _spent(runs: Sequence[RunRecord], target: float) -> list[float]:
+    found = (rollouts_to_target(run.evals, target, window=WINDOW) for run in runs)
+    return [np.inf if spent is None else spent for spent in found]
+
+
+def _allocation_row(runs: Sequence[RunRecord], curves: Curves, spent: Mapping[float, list[float]]) -> Numbers:
+    last = [run.evals[-1] for run in runs]
+    totals = {
+        key: mean_interval([float(e[key]) for e in last]).value
+        for key in ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
+    }
+    return totals | {
+        "first": float(curves.y[:, 0].mean()),
+        "best": float(curves.mean.max()),
+        "last": dataclasses.asdict(mean_interval(curves.y[:, -1].tolist())),
+        "rollouts_to": {
+            str(t): dataclasses.asdict(geometric_mean(values)) | {"by_seed": values, "steps": _mean_steps(runs, values)}
+            for t, values in spent.items()
+        },
+    }  # fmt: skip
+
+
+def _mean_steps(runs: Sequence[RunRecord], spent: Sequence[float]) -> float:
+    """Of training until so many rollouts were generated, over the runs that did; NaN if none did."""
+    reached = [(run, rollouts) for run, rollouts in zip(runs, spent, strict=True) if np.isfinite(rollouts)]
+    steps = [next(e["step"] for e in r.evals if e["rollouts/generated"] >= rollouts) for r, rollouts in reached]
+    return float(np.mean(steps)) if steps else np.nan
+
+
+def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], spent: Mapping) -> Numbers:
+    """By target and "99 %" of the baseline's best mean: `speed_up` of mean curves over rollouts, and paired by seed."""
+    rows = {"99 %": dataclasses.asdict(speed_up(curves[baseline], curves[name]))}
+    for t in TARGETS:
+        paired = paired_ratio(spent[baseline][t], spent[name][t])
+        rows[str(t)] = dataclasses.asdict(speed_up(curves[baseline], curves[name], threshold=t)) | {
+            "paired": dataclasses.asdict(paired)
+        }
+    return rows

@@ -1,0 +1,211 @@
+"""What must hold between the values of a config; all violations are reported at once."""
+
+import functools
+import math
+from collections.abc import Iterable, Iterator
+
+from pods_jax.allocation import ALLOCATORS, option_problems
+from pods_jax.config.schema import PROJECTIONS, Config, RewardConfig, raise_problems
+from pods_jax.data import DATASETS
+from pods_jax.errors import UserError
+from pods_jax.models.decoder import REMAT
+from pods_jax.objective import ADVANTAGES, LEVELS, LOSSES, SURROGATES
+from pods_jax.registry import nearest
+from pods_jax.rewards import FORMATS, VERIFIERS
+from pods_jax.rewards.callables import load_function
+from pods_jax.rewards.parts import PARTS, REWARD_SETS
+from pods_jax.selection import RULES
+from pods_jax.selection.rules import PER_ROLLOUT, needed
+
+_POSITIVE = (
+    "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
+    "rollout.temperature", "rollout.chunk_size", "selection.num_kept", "objective.num_iterations",
+    "objective.steps_per_generation", "optimizer.learning_rate", "training.num_steps", "training.keep_checkpoints",
+    "training.max_skipped_updates", "evaluation.num_prompts", "evaluation.batch_size",
+    "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
+    "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
+    "warm_start.learning_rate", "lora.alpha",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "rollout.top_k", "objective.beta", "objective.epsilon", "objective.epsilon_high", "objective.ddof",
+    "objective.advantage_epsilon", "optimizer.adam_epsilon", "optimizer.warmup_steps", "optimizer.weight_decay",
+    "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
+    "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
+    "evaluation.temperature", "evaluation.top_k", "training.eval_every_minutes", "warm_start.num_steps", "lora.rank",
+    "seed", "warm_start.seed",
+)  # fmt: skip
+_POSITIVE_OR_NONE = (
+    "rollout.max_cache_bytes_per_device", "objective.importance_sampling_cap", "objective.delta",
+    "optimizer.logprob_chunk_size", "training.max_minutes",
+)  # fmt: skip
+
+
+def violations(config: Config) -> list[str]:
+    """Every violation, in words; needs no device."""
+    checks = (_ranges, _names, _rewards, _evaluation_sets, _allocation, _sizes)
+    return [problem for check in checks for problem in check(config)]
+
+
+def validate_on_devices(config: Config, data_parallel: int) -> None:
+    """The checks that need the mesh: every device gets whole groups. data_parallel: devices that split the groups."""
+    c, m, problems = config.rollout, config.selection.num_kept, []
+    if c.num_prompts % data_parallel:
+        problems.append(
+            f"rollout.num_prompts = {c.num_prompts} must be a multiple of the {data_parallel} data-parallel devices"
+        )
+    micro, updates = config.optimizer.micro_batch_size_per_device, config.objective.steps_per_generation
+    prompts, named = c.num_prompts // updates, micro or f"None (m = {m})"
+    if (micro or updates > 1) and (prompts * m) % ((micro or m) * data_parallel):
+        problems.append(
+            f"optimizer.micro_batch_size_per_device = {named} x {data_parallel} devices must divide the "
+            f"{prompts} x {m} rollouts of an update"
+        )
+    raise_problems(problems)
+
+
+def _value(config: Config, key: str):
+    return functools.reduce(getattr, key.split("."), config)
+
+
+def _ranges(config: Config) -> Iterator[str]:
+    for key in _POSITIVE:
+        if not _value(config, key) > 0:
+            yield f"{key} must be positive, got {_value(config, key)}"
+    for key in _NOT_NEGATIVE:
+        if _value(config, key) is not None and not _value(config, key) >= 0:
+            yield f"{key} must not be negative, got {_value(config, key)}"
+    for key in _POSITIVE_OR_NONE:
+        if _value(config, key) is not None and not _value(config, key) > 0:
+            yield f"{key} must be positive or None, got {_value(config, key)}"
+    for key in ("optimizer.adam_beta1", "optimizer.adam_beta2"):
+        if not 0 <= _value(config, key) < 1:
+            yield f"{key} must lie in [0, 1), got {_value(config, key)}"
+    for key in ("rollout.top_p", "evaluation.top_p"):
+        if not 0 < _value(config, key) <= 1:
+            yield f"{key} must lie in (0, 1], got {_value(config, key)}"
+    if not 0 <= config.optimizer.decay_fraction <= 1:
+        yield f"optimizer.decay_fraction must lie in [0, 1], got {config.optimizer.decay_fraction}"
+    cache, limit = config.reward.overlong_cache_length, config.rollout.max_completion_length
+    if cache is not None and not 1 <= cache <= limit:
+        yield f"reward.overlong_cache_length must lie in 1..{limit} or be None, got {cache}"
+
+
+def _names(config: Config) -> Iterator[str]:
+    choices: dict[str, Iterable[str]] = {
+        "data.name": DATASETS,
+        "reward.format": FORMATS,
+        "allocation.name": ALLOCATORS,
+        "selection.rule": RULES,
+        "objective.advantage_estimator": ADVANTAGES,
+        "objective.statistics": ("kept", "group"),
+        "objective.surrogate": SURROGATES,
+        "objective.loss_type": LOSSES,
+        "objective.scale_rewards": ("group", "batch", "none"),
+        "objective.kl_penalty": ("loss", "reward"),
+        "objective.kl_estimator": ("k1", "k2", "k3"),
+        "objective.importance_sampling_level": LEVELS,
+        "objective.old_logprobs": ("recompute", "behaviour"),
+        "optimizer.lr_scheduler_type": ("constant", "linear", "cosine", "warmup_stable_decay"),
+        "model.dtype": ("float32", "bfloat16"),
+        "model.compute_dtype": ("float32", "bfloat16"),
+        "model.remat": REMAT,
+    }
+    for key, known in choices.items():
+        if _value(config, key) not in (None, *known):
+            yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
+    if config.model.dtype == "bfloat16" and not config.lora.rank:
+        yield "model.dtype = 'bfloat16' would round small updates of the weights away: use 'float32', or lora.rank > 0"
+    if config.objective.surrogate == "cispo" and config.objective.epsilon_high is None:
+        yield "objective.surrogate = 'cispo' needs objective.epsilon_high, the largest ratio (5.0 in ScaleRL)"
+    if config.objective.old_logprobs == "behaviour" and config.objective.importance_sampling_cap is not None:
+        yield "objective.importance_sampling_cap has nothing to correct with objective.old_logprobs = 'behaviour'"
+    if config.lora.quantize_base not in (None, "int8", "nf4"):
+        yield f"lora.quantize_base = '{config.lora.quantize_base}' is unknown (known: int8, nf4, None)"
+    if config.lora.quantize_base and not config.lora.rank:
+        yield "lora.quantize_base needs adapters to train: lora.rank is 0"
+    rule = config.selection.rule
+    if rule in RULES and (strange := set(needed(rule)) - set(PER_ROLLOUT)):
+        yield f"selection rule '{rule}' has a parameter '{min(strange)}'; rules are given {' and '.join(PER_ROLLOUT)}"
+    for module in config.lora.target_modules:
+        if module not in PROJECTIONS:
+            yield f"lora.target_modules: '{module}' is unknown ({nearest(module, PROJECTIONS)})"
+
+
+def _rewards(config: Config) -> Iterator[str]:
+    r, d = config.reward, config.data
+    if d.eval_name is not None and d.eval_name not in DATASETS:
+        yield f"data.eval_name = '{d.eval_name}' is unknown ({nearest(d.eval_name, DATASETS)})"
+    if "{question}" not in d.prompt_template:
+        yield f"data.prompt_template = '{d.prompt_template}' has no '{{question}}' in it"
+    task, functions = r.task or "exact", list(r.functions.values())
+    if ":" in task:
+        functions.append(task)
+    elif task not in VERIFIERS:
+        yield f"reward.task = '{task}' is unknown ({nearest(task, VERIFIERS)})"
+    for name in functions:
+        try:
+            load_function(name)
+        except UserError as error:
+            yield str(error)
+    yield from _parts(r)
+
+
+def _evaluation_sets(config: Config) -> Iterator[str]:
+    sets, problems = config.evaluation.parsed_sets()
+    yield from problems
+    for prefix, chosen in sets.items():
+        if chosen.name not in DATASETS:
+            yield f"evaluation.sets.{prefix}: data set '{chosen.name}' is unknown ({nearest(chosen.name, DATASETS)})"
+        if chosen.num_prompts < 1 or chosen.num_samples < 0:
+            yield f"evaluation.sets.{prefix}: num_prompts must be positive, and num_samples not negative"
+
+
+def _parts(reward: RewardConfig) -> Iterator[str]:
+    if isinstance(reward.parts, str) and reward.parts not in REWARD_SETS:
+        yield f"reward.parts = '{reward.parts}' is unknown ({nearest(reward.parts, REWARD_SETS)})"
+        return
+    weights = REWARD_SETS[reward.parts] if isinstance(reward.parts, str) else dict(reward.parts)
+    known = {*PARTS, *FORMATS, *reward.functions}
+    for part, weight in weights.items():
+        if part not in known:
+            yield f"reward.parts: '{part}' is unknown ({nearest(part, known)})"
+        if type(weight) not in (int, float) or not math.isfinite(weight):
+            yield f"reward.parts: the weight of '{part}' must be a finite number, got {weight!r}"
+
+
+def _allocation(config: Config) -> Iterator[str]:
+    if config.allocation.name in ALLOCATORS:
+        yield from option_problems(config)
+
+
+def _sizes(config: Config) -> Iterator[str]:
+    n, m = config.rollout.num_generations, config.selection.num_kept
+    if m > n:
+        yield f"selection.num_kept (m = {m}) exceeds rollout.num_generations (n = {n})"
+    if config.selection.rule == "all" and m < n:
+        yield f"selection.rule 'all' keeps all rollouts: selection.num_kept = {m} must be rollout.num_generations = {n}"
+    if m < 2:
+        yield f"selection.num_kept (m = {m}) must be at least 2: a group of one has no advantage"
+    prompts, updates = config.rollout.num_prompts, config.objective.steps_per_generation
+    if updates > 0 and prompts % updates:
+        yield f"objective.steps_per_generation = {updates} must divide rollout.num_prompts = {prompts}"
+    micro = config.optimizer.micro_batch_size_per_device
+    if micro is not None and not (_divides(m, micro) or _divides(micro, m)):
+        yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or divisor of m = {m}"
+    mesh, sampling = config.mesh, dict(config.mesh.sampling)
+    for name, sizes in (("mesh", [mesh.data, mesh.fsdp, mesh.tensor]), ("mesh.sampling", list(sampling.values()))):
+        if any(type(s) is not int or (s != -1 and s < 1) for s in sizes) or sizes.count(-1) > 1:
+            yield f"{name} sizes must be positive, with at most one -1, got {sizes}"
+    for axis in sampling.keys() - {"data", "fsdp", "tensor"}:
+        yield f"mesh.sampling has no axis '{axis}' (known: data, fsdp, tensor)"
+    if sampling and config.lora.quantize_base:
+        yield "mesh.sampling cannot lay out a quantised base anew: leave it {} with lora.quantize_base"
+    model = config.model
+    if model.path is None and not _divides(2 * model.num_attention_heads, model.hidden_size):
+        yield "model.hidden_size must be a multiple of 2 x model.num_attention_heads"
+    if model.path is None and not _divides(model.num_key_value_heads, model.num_attention_heads):
+        yield "model.num_attention_heads must be a multiple of model.num_key_value_heads"
+
+
+def _divides(part: int, whole: int) -> bool:
+    return part > 0 and whole % part == 0

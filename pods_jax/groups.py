@@ -1,0 +1,143 @@
+"""The host-side records that pass between the rooms: prompts, requests, and groups of verified rollouts."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    """A tokenised training example.
+
+    Attributes:
+      uid: its place in the stream; names the group and its random keys, and is never reused in a run.
+      index: which training example it is.
+      text, gold, kind: the example's fields.
+      tokens: the rendered prompt's token ids.
+      epoch: how many times the stream has gone through all examples before.
+    """
+
+    uid: int
+    index: int
+    text: str
+    gold: str
+    kind: str
+    tokens: tuple[int, ...]
+    epoch: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Generate `count` rollouts for a prompt.
+
+    Attributes:
+      stage: "plain", "pilot" or "commit", for the accounts.
+      first: the sample index of the first of them; what a prompt gets in several requests must not overlap.
+    """
+
+    prompt: Prompt
+    count: int
+    stage: str = "plain"
+    first: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The verified rollouts of one request, or of several for the same prompt (see `joined`).
+
+    Attributes:
+      tokens, logprobs: [n, T] as the sampler returned them; lengths, truncated: [n].
+      texts: the n decoded completions.
+      rewards: [n] what the advantage sees; correct: [n] raw correctness, what allocators filter on.
+      policy_versions: [n] the step after which the parameters that generated each were taken.
+      reasons: why each was judged as it was (see `pods_jax.rewards.Verdict`).
+      parts: [n] each, what the reward is made of, by name; NaN where a part says nothing.
+    """
+
+    request: Request
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    lengths: np.ndarray
+    truncated: np.ndarray
+    texts: tuple[str, ...]
+    rewards: np.ndarray
+    correct: np.ndarray
+    policy_versions: np.ndarray
+    reasons: tuple[str, ...] = ()
+    parts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+ARRAYS = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
+"""The fields of a group that are arrays with an entry for each rollout."""
+
+
+def joined(groups: Sequence[Group]) -> Group:
+    """One group of all rollouts of a prompt's groups, in order; the request is the first's, with the counts' sum."""
+    first = groups[0]
+    return Group(
+        request=dataclasses.replace(first.request, count=sum(g.request.count for g in groups)),
+        texts=sum((g.texts for g in groups), ()),
+        reasons=sum((g.reasons for g in groups), ()),
+        parts={name: np.concatenate([g.parts[name] for g in groups]) for name in first.parts},
+        **{name: np.concatenate([getattr(g, name) for g in groups]) for name in ARRAYS},
+    )
+
+
+def subset(group: Group, rows: np.ndarray) -> Group:
+    """The group of some of its rollouts, by their rows; its request asks for so many."""
+    return Group(
+        request=dataclasses.replace(group.request, count=len(rows)),
+        texts=tuple(group.texts[i] for i in rows),
+        reasons=tuple(group.reasons[i] for i in rows) if group.reasons else (),
+        parts={name: values[rows] for name, values in group.parts.items()},
+        **{name: getattr(group, name)[rows] for name in ARRAYS},
+    )
+
+
+# ---------------------------------------------------------------- state
+
+
+def pack_groups(groups: Sequence[Group]) -> dict:
+    """The state of groups whose token arrays are equally long; {} for none."""
+    if not groups:
+        return {}
+    whole = joined(groups)
+    return {
+        "requests": [dataclasses.asdict(g.request) for g in groups],
+        "sizes": [len(g.rewards) for g in groups],
+        "texts": list(whole.texts),
+        "reasons": list(whole.reasons),
+        "parts": dict(whole.parts),
+    } | {name: getattr(whole, name) for name in ARRAYS}
+
+
+def unpack_groups(state: Mapping) -> list[Group]:
+    """The groups that `pack_groups` packed."""
+    if not state:
+        return []
+    requests = [Request(**{**r, "prompt": unpack_prompt(r["prompt"])}) for r in state["requests"]]
+    whole = Group(
+        request=requests[0],
+        texts=tuple(state["texts"]),
+        reasons=tuple(state["reasons"]),
+        parts=state["parts"],
+        **{name: state[name] for name in ARRAYS},
+    )
+    rows = np.split(np.arange(len(whole.rewards)), np.cumsum(state["sizes"])[:-1])
+    return [dataclasses.replace(subset(whole, r), request=q) for r, q in zip(rows, requests, strict=True)]
+
+
+def unpack_prompt(state: Mapping) -> Prompt:
+    """The prompt of its `dataclasses.asdict`."""
+    return Prompt(**{**state, "tokens": tuple(state["tokens"])})
+
+
+def pack_table(table: Mapping[int, int]) -> np.ndarray:
+    """[k, 2] the table's pairs, in order of their insertion."""
+    return np.array(list(table.items()), np.int64).reshape(-1, 2)
+
+
+def unpack_table(pairs: np.ndarray) -> dict[int, int]:
+    """The table that `pack_table` packed."""
+    return {int(key): int(value) for key, value in pairs}

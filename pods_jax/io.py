@@ -1,0 +1,78 @@
+"""Folders that are written into: what the system refuses is a UserError that names the folder and its role."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pods_jax.errors import UserError
+
+
+@contextlib.contextmanager
+def writing(path: Path, role: str = "workdir") -> Iterator[None]:
+    """Turns the system's refusal to write below `path` (permissions, a full disk) into a UserError."""
+    try:
+        yield
+    except OSError as e:
+        raise UserError(f"{role} {path} cannot be written: {e.strerror}") from e
+
+
+def make_folder(path: Path, role: str) -> None:
+    """Makes a folder, and those that it lies in, unless it is there.
+
+    Raises:
+      UserError: it cannot be made.
+    """
+    with writing(path, role):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def refuse_unwritable(path: Path, role: str) -> None:
+    """Raises a UserError if the path is not, or cannot become, a folder that can be written to; makes nothing."""
+    present = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not (present.is_dir() and os.access(present, os.W_OK)):
+        raise UserError(f"{role} {path} cannot be written: {present} is not a folder that can be written to")
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replaces a file whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. UserError if the file is absent or holds anything else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: not a JSON object")
+    return value
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSON-lines file, [] if there is none; a line torn by a kill is left out.
+
+    Raises:
+      UserError: a line before the last is no JSON object.
+    """
+    if not path.is_file():
+        return []
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    return [_record(path, number, line) for number, line in enumerate(whole.splitlines(), start=1)]
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode())
+    except ValueError as error:
+        raise UserError(f"{path}, line {number}: not JSON") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{path}, line {number}: not a JSON object")
+    return record

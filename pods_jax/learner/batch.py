@@ -1,0 +1,95 @@
+"""Kept rollouts, of any number and any groups, as the arrays of an update: fixed shapes, in few sizes."""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pods_jax.buckets import bucket, pad_prompts
+from pods_jax.config.schema import Config
+from pods_jax.groups import Group
+from pods_jax.learner import Batch
+
+
+class Kept(NamedTuple):
+    """What of a group is trained on: k of its rollouts, by their rows in it, and their advantages [k].
+
+    A rule that draws with replacement may keep a row more than once.
+    """
+
+    group: Group
+    rows: np.ndarray
+    advantages: np.ndarray
+
+
+def make_batches(config: Config, kept: Sequence[Kept], devices: int) -> list[Batch]:
+    """A batch for each optimizer step of a pass over the groups, consecutive ones together (see `make_batch`).
+
+    There are objective.steps_per_generation, or as many as groups where these are fewer.
+    """
+    count = max(1, min(config.objective.steps_per_generation, len(kept)))
+    ends = [round(i * len(kept) / count) for i in range(count + 1)]
+    return [make_batch(config, kept[start:end], devices) for start, end in itertools.pairwise(ends)]
+
+
+def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
+    """The kept rollouts in equal blocks, each beside its prompt, as host arrays; padding has length 0.
+
+    A block is a group's m kept rollouts, or as many of them as one micro-batch of a device holds; a larger group is cut
+    into several, the shortest rollouts first, so that few blocks are as wide as the longest; a smaller one leaves a
+    block's end empty. The number of blocks is what groups of m need that are an update's share of num_prompts, or more
+    in few sizes; completions are trimmed to a bucket.
+    """
+    size = block_size(config)
+    blocks = [block for k in kept for block in blocks_of(k, size)]
+    count = num_blocks(config, len(blocks), devices)
+    longest = max((int(b.group.lengths[b.rows].max()) for b in blocks), default=1)
+    T = trimmed_length(longest, config.rollout.max_completion_length)
+    prompts, prompt_lengths = pad_prompts(
+        [b.group.request.prompt.tokens for b in blocks] + [(0,)] * (count - len(blocks))
+    )
+    batch = Batch(
+        prompts=prompts[:count],
+        prompt_lengths=prompt_lengths[:count],
+        completions=np.zeros((count, size, T), np.int32),
+        lengths=np.zeros((count, size), np.int32),
+        advantages=np.zeros((count, size), np.float32),
+        behaviour_logprobs=np.zeros((count, size, T), np.float32),
+    )
+    for i, (group, rows, advantages) in enumerate(blocks):
+        own = i, slice(len(rows))
+        batch.completions[own], batch.lengths[own] = group.tokens[rows, :T], group.lengths[rows]
+        batch.advantages[own], batch.behaviour_logprobs[own] = advantages, group.logprobs[rows, :T]
+    if config.objective.old_logprobs == "behaviour":
+        return batch._replace(old_logprobs=batch.behaviour_logprobs)
+    return batch
+
+
+def blocks_of(kept: Kept, size: int) -> list[Kept]:
+    """A group's kept rollouts, `size` at a time, in the order of `make_batch`."""
+    group, rows, advantages = kept
+    if len(rows) <= size:
+        return [kept] * (len(rows) > 0)
+    order = np.argsort(group.lengths[rows], kind="stable")
+    parts = np.split(order, range(size, len(order), size))
+    return [Kept(group, rows[part], advantages[part]) for part in parts]
+
+
+def block_size(config: Config) -> int:
+    """How many rollouts of a group share one copy of its prompt in the update."""
+    m = config.selection.num_kept
+    return min(m, config.optimizer.micro_batch_size_per_device or m)
+
+
+def num_blocks(config: Config, needed: int, devices: int) -> int:
+    """How many blocks a batch has that needs so many; a whole number of micro-batches on every device."""
+    size, micro = block_size(config), config.optimizer.micro_batch_size_per_device
+    usual = config.rollout.num_prompts // config.objective.steps_per_generation * config.selection.num_kept // size
+    unit = devices * max(1, (micro or size) // size)
+    return usual if needed <= usual else unit * bucket(-(-needed // unit))
+
+
+def trimmed_length(longest: int, limit: int) -> int:
+    """The padded completion length: a bucket, at least a quarter of the limit, so that few programs are compiled."""
+    return min(limit, max(bucket(longest), -(-limit // 4)))

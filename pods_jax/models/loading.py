@@ -1,0 +1,57 @@
+"""Weights in and out: Hugging Face folders, hub models and GGUF files."""
+
+from pathlib import Path
+
+from jax.sharding import Mesh
+
+from pods_jax.errors import UserError
+from pods_jax.model_files import local_model
+from pods_jax.models import gguf_file, hf
+from pods_jax.models.decoder import Decoder, Params
+from pods_jax.models.saving import SavesFiles, write_folder
+from pods_jax.models.shardings import param_shardings
+from pods_jax.models.tensors import Checkpoint, read_params
+
+FILES = ("*.json", "*.safetensors")
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def load_pretrained(
+    path_or_repo: str | Path, *, dtype: str = "float32", mesh: Mesh | None = None
+) -> tuple[Decoder, Params]:
+    """A trained model and its weights.
+
+    Args:
+      path_or_repo: a folder with config.json and safetensors, a .gguf file, a hub id "org/name", or "smollm2-135m".
+      dtype: of all weights: "float32", "bfloat16" or "float16".
+      mesh: shard the weights over it by `pods_jax.models.shardings`; None leaves them on the default device.
+
+    Raises:
+      UserError: there is no such model, it is not a supported one, or its tensors do not fit its config.
+    """
+    if dtype not in DTYPES:
+        raise UserError(f"dtype '{dtype}' is not supported, only {', '.join(DTYPES)}")
+    checkpoint = _open(local_model(path_or_repo, FILES))
+    shardings = None if mesh is None else param_shardings(checkpoint.config, mesh)
+    return Decoder(checkpoint.config), read_params(checkpoint, dtype, shardings)
+
+
+def save_pretrained(path: str | Path, model: Decoder, params: Params, *, tokenizer: SavesFiles | None = None) -> None:
+    """Writes a folder that transformers and `load_pretrained` load: config.json, and safetensors of at most 5 GB.
+
+    Args:
+      tokenizer: one of `pods_jax.data.tokenizers`, whose files go along; None: the folder has no tokenizer.
+
+    Raises:
+      UserError: no model type of transformers computes this model.
+      ValueError: `params` are not this model's.
+    """
+    write_folder(Path(path), model.config, params, tokenizer)
+
+
+def _open(path: Path) -> Checkpoint:
+    if path.suffix == ".gguf":
+        return gguf_file.open_gguf(path)
+    if path.is_dir():
+        return hf.open_folder(path)
+    raise UserError(f"{path}: neither a folder nor a .gguf file")
