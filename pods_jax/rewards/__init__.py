@@ -11,7 +11,7 @@ Nothing here imports JAX, raises on what a model wrote, or runs it. A new task i
 
 import functools
 
-import pods_jax.rewards.verifiers  # noqa: F401 - registers every task
+from pods_jax.registry import import_submodules
 from pods_jax.rewards.callables import find_verifier
 from pods_jax.rewards.extract import final_answer
 from pods_jax.rewards.format import FORMATS
@@ -19,6 +19,8 @@ from pods_jax.rewards.pool import RewardPool
 from pods_jax.rewards.verdict import VERIFIERS, Verdict, register
 
 __all__ = ["FORMATS", "VERIFIERS", "RewardPool", "Verdict", "check_gold", "final_answer", "register", "verify"]
+
+import_submodules(__name__, skip=("worker",))  # it is the main module of its processes
 
 
 def verify(output: str, gold: str, task: str) -> bool:
