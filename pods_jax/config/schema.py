@@ -1,4 +1,4 @@
-"""An experiment: an ml_collections file becomes frozen, hashable dataclasses, checked as a whole.
+"""The schema of an experiment's config: frozen, hashable dataclasses, with the meaning of each key below it.
 
 Algorithmic sizes are global; sizes that only affect speed or memory say `_per_device`.
 """
@@ -17,265 +17,323 @@ from pods_jax.registry import nearest
 
 @dataclasses.dataclass(frozen=True)
 class ModelSection:
-    """path: a folder, hub id or .gguf; None: random weights in the shape that the other fields give.
-
-    dtype: of the weights; compute_dtype: that they are multiplied in, with norms, softmaxes and logits in float32
-    (None: dtype). remat: "none", "full" or the name of one of JAX's policies (see `decoder.REMAT`).
-    """
+    """The policy: a pretrained model, or random weights in the shape that the fields from hidden_size on give."""
 
     path: str | None = None
+    """Folder of safetensors, hub id or .gguf file of a pretrained model; None: a policy from scratch."""
     dtype: str = "float32"
+    """Type of the stored weights: "float32" or "bfloat16" (the latter under LoRA only)."""
     compute_dtype: str | None = None
+    """Type of matrix products; norms, softmaxes and logits stay in float32. None: dtype."""
     remat: str = "none"
+    """Activations recomputed in the backward pass: "none", "full", or a JAX policy's name (`decoder.REMAT`)."""
     hidden_size: int = 96
+    """Width of the residual stream."""
     intermediate_size: int = 256
+    """Width of the MLP."""
     num_hidden_layers: int = 2
+    """Number of layers."""
     num_attention_heads: int = 4
+    """Number of query heads."""
     num_key_value_heads: int = 2
+    """Number of key and value heads; divides num_attention_heads."""
     rope_theta: float = 10_000.0
+    """Base of the rotary position frequencies."""
 
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""The matrices of a layer that LoRA can adapt, by their Hugging Face names."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LoraConfig:
-    """Adapters of `rank` (0: none) trained in place of the weights; they are scaled by alpha / rank, as in PEFT.
-
-    quantize_base: "int8" or "nf4" keep the frozen weights small, through qwix; None leaves them in model.dtype.
-    """
+    """Low-rank adapters that are trained in place of the weights, as in PEFT."""
 
     rank: int = 0
+    """Rank of the adapters; 0: all weights are trained."""
     alpha: float = 64.0
+    """Numerator of the adapters' scale, alpha / rank."""
     target_modules: tuple[str, ...] = PROJECTIONS
+    """Names of the adapted matrices, from `PROJECTIONS`."""
     quantize_base: str | None = None
+    """Form of the frozen weights: "int8" or "nf4" through qwix; None: model.dtype."""
 
     @property
     def scale(self) -> float:
-        """What an adapter's product A B is multiplied with."""
+        """Factor of an adapter's product A B."""
         return self.alpha / self.rank if self.rank else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartConfig:
-    """Supervised steps on the data set's demonstrations, before RL; num_steps = 0 for none.
+    """Supervised steps on the data set's demonstrations, before RL, for a policy from scratch.
 
     The learning rate falls over the last 40 % of the steps, without which some initialisations end in a spike.
     """
 
     num_steps: int = 0
+    """Number of supervised steps; 0: none."""
     batch_size: int = 128
+    """Demonstrations in a step."""
     learning_rate: float = 2e-3
+    """Peak learning rate."""
     warmup_steps: int = 30
+    """Steps over which the learning rate rises."""
     seed: int = 0
+    """Seed of the initial weights and the demonstrations."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """name: a registered data set; path: its files, where it has any; options: what its loader takes.
-
-    eval_name, eval_path, eval_options: another data set to evaluate on; None: the test problems of the first one.
-    system_prompt: None: the data set's own; "": an empty one. prompt_template: the user's message, with the problem for
-    "{question}".
-    """
+    """Training problems, the problems to evaluate on, and the prompts that are made of them."""
 
     name: str = "addition"
+    """Registered data set."""
     path: str | None = None
+    """Folder or file of the data set; None: generated, or the Hugging Face hub."""
     options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Options of the data set's loader."""
     eval_name: str | None = None
+    """Registered data set to evaluate on; None: the test problems of `name`."""
     eval_path: str | None = None
+    """Folder or file of eval_name."""
     eval_options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Options of eval_name's loader."""
     system_prompt: str | None = None
+    """System message; None: the data set's own; "": an empty one."""
     prompt_template: str = "{question}"
+    """User message, with the problem in place of "{question}"."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RewardConfig:
-    """reward = sum of weight x part; a verification past deadline_s counts as wrong.
-
-    task: the verifier, by name or as "module:function"; None: the data set's own.
-    parts: weights by part, or the name of a set of them (see `pods_jax.rewards.parts`).
-    functions: "module:function" by part, for parts of your own with the signature of TRL's reward functions.
-    format: the format that evaluations report.
-    overlong_cache_length: over how many tokens before the length limit the part "overlong" falls; None: a fifth of it.
-    """
+    """The verifier, and the reward: the sum of weight x part."""
 
     task: str | None = None
+    """Verifier, by name or as "module:function"; None: the data set's own."""
     parts: FrozenConfigDict | str = "correctness"
+    """Weights by part, or the name of a set of weights (`pods_jax.rewards.parts.REWARD_SETS`)."""
     functions: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """ "module:function" by part, for parts of your own with the signature of TRL's reward functions."""
     format: str = "none"
+    """Format that evaluations report."""
     overlong_cache_length: int | None = None
+    """Tokens before the length limit over which the part "overlong" falls; None: a fifth of the limit."""
     num_workers: int = 2
+    """Processes that verify."""
     deadline_s: float = 5.0
+    """Seconds for one verification; an output that takes longer counts as wrong."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RolloutConfig:
-    """P prompts a step, n generations each, and how they are sampled.
-
-    chunk_size: tokens decoded before finished rollouts are dropped; a longer one compiles fewer programs.
-    max_cache_bytes_per_device: rollouts whose keys and values do not fit take turns; None: all are decoded together.
-    """
+    """Prompts and rollouts of a step, and the sampler."""
 
     num_prompts: int = 16
+    """P: prompts trained on in a step."""
     num_generations: int = 64
+    """n: rollouts generated for a prompt."""
     temperature: float = 1.0
+    """Divisor of the logits."""
     top_k: int = 0
+    """Number of most probable tokens that can be drawn; 0: all."""
     top_p: float = 1.0
+    """Probability mass of the most probable tokens that can be drawn; 1: all."""
     max_prompt_length: int = 512
+    """S: longest prompt in tokens; longer ones are dropped."""
     max_completion_length: int = 512
+    """T: tokens after which a completion is truncated."""
     chunk_size: int = 64
+    """Tokens decoded before finished rollouts leave the batch; a larger chunk compiles fewer programs."""
     max_cache_bytes_per_device: int | None = None
+    """Bytes of keys and values; rollouts that do not fit take turns. None: all are decoded together."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AllocationConfig:
-    """name: who gets rollouts; options: what that allocator takes."""
+    """The rule that spends rollouts on prompts (docs/allocation.md)."""
 
     name: str = "uniform"
+    """Registered allocator."""
     options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Options of the allocator."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SelectionConfig:
-    """rule: which of a group's n rollouts are trained on; num_kept: m, how many."""
+    """The rule that picks the rollouts of a group to train on (docs/algorithms.md)."""
 
     rule: str = "max_variance"
+    """Registered selection rule."""
     num_kept: int = 16
+    """m: rollouts of a group that are trained on."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig:
-    """Advantages and loss, under TRL's names where it has them (see `docs/algorithms.md`).
-
-    statistics: the advantages' means and deviations are over the "kept" rollouts or the whole "group".
-    surrogate, loss_type: what a token's loss is; how tokens are averaged.
-    old_logprobs: what the ratio is taken against: "recompute", the policy before the step's first update (so that
-      stale rollouts count as on-policy), or "behaviour", the log-probabilities that each rollout was sampled with.
-    kl_penalty: beta times the KL is a term of the "loss", or is taken off the "reward" (summed k1, before selection).
-    num_iterations, steps_per_generation: passes over a step's groups, and into how many optimizer steps, each on as
-      many groups, a pass is split.
-    importance_sampling_cap: bound of the weight that corrects what sampler and learner disagree on; None: no weight.
-    """
+    """Advantages and loss, under TRL's names where it has them (docs/algorithms.md)."""
 
     advantage_estimator: str = "grpo"
+    """Registered advantage estimator."""
     statistics: str = "kept"
+    """Rollouts whose mean and deviation advantages use: the "kept", or the whole "group"."""
     surrogate: str = "clip"
+    """Registered loss of a token, as a function of its ratio and advantage."""
     loss_type: str = "grpo"
+    """Registered weighting of tokens in the batch's loss."""
     scale_rewards: str = "group"
+    """Divisor of advantages: deviation of the "group", of the "batch", or "none"."""
     ddof: int = 1
+    """Degrees of freedom taken off in deviations."""
     advantage_epsilon: float = 1e-4
+    """Addend of the divisor of advantages."""
     epsilon: float = 0.2
+    """Lower clipping range of the ratio, 1 - epsilon."""
     epsilon_high: float | None = None
+    """Upper clipping range of the ratio, 1 + epsilon_high; None: epsilon. (For "cispo": the largest ratio.)"""
     delta: float | None = None
+    """Bound of the ratio in the unclipped branch, for negative advantages; None: none."""
     beta: float = 0.0
+    """Weight of the KL to the reference; 0: no reference is kept."""
     kl_penalty: str = "loss"
+    """Place of beta x KL: a term of the "loss", or taken off the "reward" (summed k1, before selection)."""
     kl_estimator: str = "k3"
+    """Estimator of a token's KL in the loss: "k1", "k2" or "k3"."""
     use_bias_correction_kl: bool = False
+    """Whether the KL estimate is multiplied by the token's ratio."""
     importance_sampling_level: str = "token"
+    """Unit of the ratio: a "token", a "sequence", or "sequence_token"."""
     old_logprobs: str = "recompute"
+    """Denominator of the ratio: "recompute", the policy before the step's first update (stale rollouts count as
+    on-policy), or "behaviour", the log-probabilities that each rollout was sampled with."""
     importance_sampling_cap: float | None = None
+    """Bound of the weight that corrects sampler-learner differences; None: no weight."""
     num_iterations: int = 1
+    """Passes over a step's groups."""
     steps_per_generation: int = 1
+    """Updates in a pass, each on an equal share of the groups."""
     mask_truncated_completions: bool = False
+    """Whether truncated completions are left out of the update."""
 
     @property
     def updates_per_step(self) -> int:
-        """How many optimizer steps a training step makes."""
+        """Number of optimizer updates in a training step."""
         return self.num_iterations * self.steps_per_generation
 
     @property
     def loss_beta(self) -> float:
-        """The KL's weight in the loss."""
+        """Weight of the KL in the loss."""
         return self.beta if self.kl_penalty == "loss" else 0.0
 
     @property
     def reward_beta(self) -> float:
-        """The KL's weight in the reward."""
+        """Weight of the KL in the reward."""
         return self.beta if self.kl_penalty == "reward" else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW, its schedule, in optimizer steps over the whole run, and how a batch is split to fit memory.
-
-    decay_fraction: the share of the steps, at the end, in which "warmup_stable_decay" falls to 0.
-    logprob_chunk_size: tokens that are projected onto the vocabulary at a time; None: 64 MiB of logits a device.
-    """
+    """AdamW, its schedule in updates over the whole run, and the split of a batch to fit memory."""
 
     learning_rate: float = 1e-6
+    """Peak learning rate."""
     lr_scheduler_type: str = "constant"
+    """Schedule: "constant", "linear", "cosine" or "warmup_stable_decay"."""
     warmup_steps: int = 0
+    """Updates over which the learning rate rises."""
     decay_fraction: float = 0.2
+    """Share of the updates, at the end, in which "warmup_stable_decay" falls to 0."""
     adam_beta1: float = 0.9
+    """Decay of the first moment."""
     adam_beta2: float = 0.999
+    """Decay of the second moment."""
     adam_epsilon: float = 1e-8
+    """Addend of Adam's divisor."""
     weight_decay: float = 0.0
+    """Decoupled weight decay."""
     max_grad_norm: float = 1.0
+    """Norm to which larger gradients are scaled down; 0: none are."""
     micro_batch_size_per_device: int | None = None
+    """Rollouts a device whose activations exist at a time; None: all. Results do not depend on it."""
     logprob_chunk_size: int | None = None
+    """Tokens projected onto the vocabulary at a time; None: 64 MiB of logits a device."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Sizes of the mesh axes; -1 fills.
-
-    sampling: sizes of its own for sampling, such as {"tensor": 4} (data fills, the rest is 1); {}: the same layout.
-    """
+    """Sizes of the mesh axes; -1 fills one axis with the devices that are left."""
 
     data: int = -1
+    """Devices that hold whole weights and different groups."""
     fsdp: int = 1
+    """Devices that split the weights and hold different groups."""
     tensor: int = 1
+    """Devices that split heads, MLP and vocabulary."""
     sampling: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Axis sizes of its own for sampling, such as {"tensor": 4} (data fills, the rest is 1); {}: the same layout."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """When to stop, evaluate, save and log; minutes are those of `wall_time_s`; 0 switches a cadence off.
-
-    keep_checkpoints: how many of the newest are kept. keep_best: the most accurate policy that was evaluated is saved
-    and kept too. max_skipped_updates: so many in a row, for a loss or gradient that is not finite, stop the run.
-    """
+    """Length of the run, and cadences; minutes are those of `wall_time_s`; 0 switches a cadence off."""
 
     num_steps: int = 100
+    """Training steps."""
     max_minutes: float | None = None
+    """Training time after which the run ends; None: no limit."""
     eval_every_steps: int = 0
+    """Steps between evaluations."""
     eval_every_minutes: float = 0.0
+    """Minutes between evaluations."""
     checkpoint_every_steps: int = 0
+    """Steps between checkpoints."""
     checkpoint_every_minutes: float = 10.0
+    """Minutes between checkpoints."""
     keep_checkpoints: int = 2
+    """Number of newest checkpoints kept."""
     keep_best: bool = True
+    """Whether the most accurate policy that was evaluated is kept too."""
     max_skipped_updates: int = 5
+    """Updates in a row, skipped for a loss or gradient that is not finite, that end the run."""
     log_samples_every_steps: int = 20
+    """Steps between records of completions in samples.jsonl."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationSet:
-    """A data set to evaluate on: a registered name, its files and options as in `DataConfig`, and how much of it."""
+    """A further data set to evaluate on."""
 
     name: str
+    """Registered data set."""
     path: str | None = None
+    """Folder or file of the data set."""
     options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Options of the data set's loader."""
     num_prompts: int = 256
+    """Number of test problems."""
     num_samples: int = 4
+    """Completions sampled for a problem."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """num_samples at `temperature` and one greedy completion for each of the first num_prompts test problems.
-
-    top_k, top_p: of the samples; 0 and 1 switch them off.
-    sets: more sets than that of the data section, by the prefix of their metrics: keys of `EvaluationSet`. What a set
-      leaves out is its prefix for the name, and the numbers given here: {"aime24": {"num_samples": 32}}.
-    """
+    """Evaluations: sampled completions and a greedy one for each of the first num_prompts test problems."""
 
     num_prompts: int = 256
+    """Number of test problems."""
     num_samples: int = 4
+    """Completions sampled for a problem; 0: the greedy one only."""
     temperature: float = 1.0
+    """Temperature of the samples."""
     top_k: int = 0
+    """Number of most probable tokens that can be drawn; 0: all."""
     top_p: float = 1.0
+    """Probability mass of the most probable tokens that can be drawn; 1: all."""
     batch_size: int = 64
+    """Problems whose completions are sampled together."""
     sets: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Further sets by the prefix of their metrics, each with keys of `EvaluationSet`: {"aime24": {"num_samples": 32}}.
+    The prefix is the default name, and the numbers above are the default numbers."""
 
     def parsed_sets(self) -> tuple[dict[str, EvaluationSet], list[str]]:
         """The sets by prefix, and what is wrong with them, as `from_mapping`."""
@@ -292,9 +350,10 @@ class EvaluationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """One experiment."""
+    """One experiment: a seed and a section for each concern."""
 
     seed: int = 0
+    """Seed of all random numbers of a run but the warm start's."""
     model: ModelSection = ModelSection()
     lora: LoraConfig = LoraConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
@@ -314,7 +373,7 @@ class Config:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The plain, JSON-able form of a config or a section of one."""
+    """Plain, JSON-able form of a config or a section of one."""
     values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     return {k: to_dict(v) if dataclasses.is_dataclass(v) else _plain(v) for k, v in values.items()}
 
@@ -331,7 +390,7 @@ def default_config() -> ConfigDict:
 
 
 def from_mapping(values: Mapping[str, Any] | ConfigDict) -> tuple[Config, list[str]]:
-    """The frozen form of an edited ConfigDict, and what is wrong with it: unknown keys and values of a wrong type.
+    """Frozen form of an edited ConfigDict, and what is wrong with it: unknown keys and values of a wrong type.
 
     The config has its default where a value is wrong, so that the other values can be checked all the same.
     """
@@ -339,7 +398,7 @@ def from_mapping(values: Mapping[str, Any] | ConfigDict) -> tuple[Config, list[s
 
 
 def parse_section(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str) -> tuple[Any, list[str]]:
-    """The frozen form of a dataclass's values, and what is wrong with them, as `from_mapping`.
+    """Frozen form of a dataclass's values, and what is wrong with them, as `from_mapping`.
 
     prefix: the section's name in messages, with its dot.
     """
