@@ -2,28 +2,20 @@
 
     python experiments/train.py --config configs/demo.py --workdir runs/demo
 
-Arguments, which differ in n, m and the rule alone: `:pods` (default; n = 64, m = 16, max_variance), `:grpo`
-(n = m = 16), `:grpo_ga` (n = m = 64), `:random` and `:max_reward` (n = 64, m = 16).
+Arguments, which differ only in n, m and the rule: `:pods` (default; n = 64, m = 16, max_variance), `:grpo`
+(n = m = 16), `:grpo_ga` (n = m = 64), `:random` and `:max_reward` (n = 64, m = 16). Options follow a comma:
+`:pods,n=128,m=8`.
 """
 
 from ml_collections import ConfigDict
 
 from pods_jax.config import default_config
-from pods_jax.errors import UserError
-from pods_jax.registry import nearest
+from pods_jax.config.methods import set_method
 
-METHODS = {  # n, m, rule
-    "pods": (64, 16, "max_variance"),
-    "grpo": (16, 16, "all"),
-    "grpo_ga": (64, 64, "all"),
-    "random": (64, 16, "random"),
-    "max_reward": (64, 16, "max_reward"),
-}
+METHODS = {"pods": {}, "grpo": {}, "grpo_ga": {}, "random": {}, "max_reward": {}}
 
 
-def get_config(method: str = "pods") -> ConfigDict:
-    if method not in METHODS:
-        raise UserError(f"configs/demo.py has no argument '{method}' ({nearest(method, METHODS)})")
+def get_config(argument: str = "pods") -> ConfigDict:
     c = default_config()
 
     # Task: 5-digit decimal addition; the warm start imitates a teacher that drops most carries.
@@ -39,7 +31,7 @@ def get_config(method: str = "pods") -> ConfigDict:
 
     # Method.
     c.rollout.num_prompts = 16
-    c.rollout.num_generations, c.selection.num_kept, c.selection.rule = METHODS[method]
+    set_method(c, argument, METHODS)
 
     # Optimisation.
     c.optimizer.learning_rate = 1e-3

@@ -4,7 +4,7 @@
 
 Two in five prompts are subtractions, which the warm start never saw and which are never right. Half of the sums have no
 carry, and are right from the start; of the others, the more carries, the rarer the right answer. So accuracy begins at
-about 35 % and ends below 60 %. Arguments, which differ in allocation and selection alone: `:grpo`, `:dapo` (dynamic
+about 35 % and ends below 60 %. Arguments, which differ only in allocation and selection: `:grpo`, `:dapo` (dynamic
 sampling), `:pilot_commit`, `:pods` and `:pilot_commit_pods`. All groups are of n = 32; a step generates 512 rollouts
 for :grpo and :pods, 1,536 a round for :dapo, 768 a round for the other two: the proportions of Pilot-Commit's authors
 (Kim et al. 2026, arXiv 2605.26606), whose steps have one round. The fewer prompts are left to learn, the more rounds a
@@ -15,21 +15,22 @@ its curve; evaluations are frequent and cheap, for `pods_jax.analysis.targets.ro
 from ml_collections import ConfigDict
 
 from pods_jax.config import default_config
-from pods_jax.errors import UserError
-from pods_jax.registry import nearest
+from pods_jax.config.methods import set_method, sizes
 
-METHODS = {  # allocation, m, rule
-    "grpo": ("uniform", 32, "all"),
-    "dapo": ("dynamic_sampling", 32, "all"),
-    "pilot_commit": ("pilot_commit", 32, "all"),
-    "pods": ("uniform", 8, "max_variance"),
-    "pilot_commit_pods": ("pilot_commit", 8, "max_variance"),
+OPTIONS = {"candidates": 48, "on_exhausted": "train_partial"}  # pilots of 8 of n, whose successes must lie in 1..6
+GRPO_LOSS = {  # of all: only the allocation is compared
+    "objective.loss_type": "grpo", "objective.epsilon_high": None, "objective.mask_truncated_completions": False
+}  # fmt: skip
+METHODS = {
+    "pilot_commit": {"allocation.options": OPTIONS} | sizes(32, 32),
+    "grpo": sizes(32, 32),
+    "dapo": {"allocation.options": OPTIONS} | GRPO_LOSS | sizes(32, 32),
+    "pods": sizes(32, 8),
+    "pilot_commit_pods": {"allocation.options": OPTIONS} | sizes(32, 8),
 }
 
 
-def get_config(method: str = "pilot_commit") -> ConfigDict:
-    if method not in METHODS:
-        raise UserError(f"configs/mixed.py has no argument '{method}' ({nearest(method, METHODS)})")
+def get_config(argument: str = "pilot_commit") -> ConfigDict:
     c = default_config()
 
     # Task: 5-digit decimal addition, and subtraction that no demonstration shows.
@@ -46,11 +47,9 @@ def get_config(method: str = "pilot_commit") -> ConfigDict:
     c.model.num_attention_heads, c.model.num_key_value_heads = 4, 2
     c.warm_start.num_steps, c.warm_start.batch_size, c.warm_start.learning_rate = 600, 128, 2e-3
 
-    # Method: pilots of 8 of n, whose successes must lie in 1..6; three candidates for a prompt trained on.
-    c.rollout.num_prompts, c.rollout.num_generations = 16, 32
-    c.allocation.name, c.selection.num_kept, c.selection.rule = METHODS[method]
-    if c.allocation.name != "uniform":
-        c.allocation.options = {"candidates": 48, "on_exhausted": "train_partial"}
+    # Method: three candidates for a prompt trained on.
+    c.rollout.num_prompts = 16
+    set_method(c, argument, METHODS)
 
     # Optimisation.
     c.optimizer.learning_rate = 5e-4

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pods_jax.config.load import load_config, load_module
-from pods_jax.config.methods import Method, set_method
+from pods_jax.config.methods import set_method
 from pods_jax.config.schema import Config, default_config, from_mapping, to_dict
 from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
@@ -96,7 +96,7 @@ def test_every_value_has_its_source(path):
 
 # ---------------------------------------------------------------- arguments
 
-METHODS = {"pods": Method(64, 16, "max_variance"), "grpo": Method(16, 16, "all", {"objective.beta": 0.5})}
+METHODS = {"pods": {}, "grpo": {"objective.beta": 0.5}}
 
 
 def after(argument: str) -> tuple:

@@ -15,23 +15,23 @@ boxed answers alone, so that accuracy began at 3 %; ours takes the marked answer
 from ml_collections import ConfigDict
 
 from pods_jax.config import default_config
-from pods_jax.config.methods import Method, set_method
+from pods_jax.config.methods import Keys, set_method, sizes
 
 
-def of_512(n: int, m: int, rule: str) -> Method:
+def of_512(n: int, m: int) -> Keys:
     """8 prompts (one a device) with 512 rollouts each, in groups of n that are selected and normalised apart. [code]"""
     groups = 512 // n
-    keys = {"rollout.num_prompts": 8 * groups, "allocation.options": {"groups_per_prompt": groups}}
-    return Method(n, m, rule, keys)
+    grouped = {"rollout.num_prompts": 8 * groups, "allocation.options": {"groups_per_prompt": groups}}
+    return grouped | sizes(n, m)
 
 
 METHODS = {
-    "pods": of_512(128, 32, "max_variance"),  # [code] n = 128, m = 32, accumulation 4
-    "grpo_ga": of_512(32, 32, "all"),  # [code] n = m = 32, accumulation 16
-    "grpo": Method(32, 32, "all", {"rollout.num_prompts": 8}),  # [ours] a group a prompt, generated and trained on
-    "random": of_512(128, 32, "random"),  # [ours] the paper has the rules on one device alone
-    "max_reward": of_512(128, 32, "max_reward"),  # [ours]
-    "percentile": of_512(128, 32, "percentile"),  # [ours]
+    "pods": of_512(128, 32),  # [code] n = 128, m = 32, accumulation 4
+    "grpo_ga": of_512(32, 32),  # [code] n = m = 32, accumulation 16
+    "grpo": {"rollout.num_prompts": 8} | sizes(32, 32),  # [ours] a group a prompt, generated and trained on
+    "random": of_512(128, 32),  # [ours] the paper has the rules on one device alone
+    "max_reward": of_512(128, 32),  # [ours]
+    "percentile": of_512(128, 32),  # [ours]
 }
 
 

@@ -14,15 +14,15 @@ says.
 from ml_collections import ConfigDict
 
 from pods_jax.config import default_config
-from pods_jax.config.methods import Method, set_method
+from pods_jax.config.methods import set_method
 
 METHODS = {
-    "pods": Method(64, 16, "max_variance"),  # [paper], [code] num_generations_{reward,grad}
-    "grpo": Method(16, 16, "all"),  # [paper] the baseline: generate m
-    "grpo_ga": Method(64, 64, "all"),  # [ours] on one device: generate n and train on all
-    "random": Method(64, 16, "random"),  # [code] RandomGRPO
-    "max_reward": Method(64, 16, "max_reward"),  # [code] MaxRewardGRPO
-    "percentile": Method(64, 16, "percentile"),  # [paper]; sizes as the others
+    "pods": {},  # [paper], [code] num_generations_{reward,grad}: n = 64, m = 16
+    "grpo": {},  # [paper] the baseline: generate m
+    "grpo_ga": {},  # [ours] on one device: generate n and train on all
+    "random": {},  # [code] RandomGRPO
+    "max_reward": {},  # [code] MaxRewardGRPO
+    "percentile": {},  # [paper]; sizes as the others
 }
 
 

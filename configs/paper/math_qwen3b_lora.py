@@ -14,16 +14,16 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from pods_jax.config.load import load_module
-from pods_jax.config.methods import Method, set_method
+from pods_jax.config.methods import set_method, sizes
 
 GSM8K = load_module(Path(__file__).with_name("gsm8k_qwen3b_lora.py"))
 METHODS = {
-    "pods": Method(32, 8, "max_variance"),  # [paper], [code]
-    "grpo": Method(8, 8, "all"),  # [paper], [code]
-    "grpo_ga": Method(32, 32, "all"),  # [ours]
-    "random": Method(32, 8, "random"),  # [ours] the paper has the rules on GSM8K alone
-    "max_reward": Method(32, 8, "max_reward"),  # [ours]
-    "percentile": Method(32, 8, "percentile"),  # [ours]
+    "pods": sizes(32, 8),  # [paper], [code]
+    "grpo": sizes(8, 8),  # [paper], [code]
+    "grpo_ga": sizes(32, 32),  # [ours]
+    "random": sizes(32, 8),  # [ours] the paper has the rules on GSM8K alone
+    "max_reward": sizes(32, 8),  # [ours]
+    "percentile": sizes(32, 8),  # [ours]
 }
 
 

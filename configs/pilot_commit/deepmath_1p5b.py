@@ -13,13 +13,12 @@ Sources: [code] the authors' repository (databricks/pilot-commit, 6def20e) and i
 from ml_collections import ConfigDict
 
 from pods_jax.config import default_config
-from pods_jax.config.methods import Method, set_method
+from pods_jax.config.methods import Keys, set_method, sizes
 
 
-def methods(n: int, buffer_sampling: str) -> dict[str, Method]:
+def methods(n: int, buffer_sampling: str) -> dict[str, Keys]:
     """Pilot-Commit and its baselines with n rollouts a group, a quarter of them pilots. [code]"""
     pilot_commit = {
-        "allocation.name": "pilot_commit",
         "allocation.options": {
             "n_pilot": n // 4,  # [code] 32 of 128, 16 of 64
             "n_commit": n - n // 4,  # [code] 96 and 48
@@ -33,14 +32,14 @@ def methods(n: int, buffer_sampling: str) -> dict[str, Method]:
         },
     }
     dapo = {
-        "allocation.name": "dynamic_sampling",
         "allocation.options": {"candidates": 384, "max_rounds": 10},
+        "objective.mask_truncated_completions": False,
     }  # [code]
     return {
-        "pilot_commit": Method(n, n, "all", pilot_commit),
-        "grpo": Method(n, n, "all"),
-        "dapo": Method(n, n, "all", dapo),
-        "pilot_commit_pods": Method(n, n // 4, "max_variance", pilot_commit),  # [ours]
+        "pilot_commit": pilot_commit | sizes(n, n),
+        "grpo": sizes(n, n),
+        "dapo": dapo | sizes(n, n),
+        "pilot_commit_pods": pilot_commit | sizes(n, n // 4),  # [ours]
     }
 
 
