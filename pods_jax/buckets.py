@@ -6,6 +6,11 @@ import numpy as np
 from jaxtyping import Int32
 
 
+def ceil_div(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
 def bucket(size: int) -> int:
     """The smallest number of two significant binary digits that is >= size: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ..."""
     power = 1 << max(size - 1, 0).bit_length()

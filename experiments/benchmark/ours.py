@@ -16,7 +16,8 @@ from pods_jax.models import load_pretrained
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import generate
-from pods_jax.training.run import Task, TokenisedExamples, make_run
+from pods_jax.training.prompts import RunData, TokenisedExamples
+from pods_jax.training.run import make_run
 from pods_jax.training.step import train_step
 
 
@@ -103,10 +104,10 @@ def step_config(options: dict[str, Any]) -> Config:
     return from_mapping(c)[0]
 
 
-def digit_task(options: dict[str, Any]) -> Task:
+def digit_task(options: dict[str, Any]) -> RunData:
     """Prompts of digits whose golds no completion equals."""
     tokenizer = load_tokenizer(options["folder"])
     examples = tuple(Example(digits(options["prompt_tokens"], seed), "-") for seed in range(64))
     tokens = tuple(tuple(tokenizer.encode_prompt(e.prompt)) for e in examples)
     tokenised = TokenisedExamples(examples, tokens, 0)
-    return Task(Dataset(examples, examples, task="exact"), tokenizer, tokenised, tokenised)
+    return RunData(Dataset(examples, examples, task="exact"), tokenizer, tokenised, tokenised)

@@ -16,8 +16,8 @@ from pods_jax.config.schema import Config
 from pods_jax.learner import Batch
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import Completions, generate, group_logprobs
-from pods_jax.training.experience import grade
-from pods_jax.training.run import Run, load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import Run, make_run
 
 
 class Sizes(NamedTuple):
@@ -36,7 +36,7 @@ AXES = ("n", "m", "T")
 @contextlib.contextmanager
 def started(config: Config) -> Iterator[Run]:
     """A run of an experiment at its first step, without a workdir."""
-    task = load_task(config)
+    task = load_data(config)
     with RewardPool(num_workers=config.reward.num_workers) as pool:
         yield make_run(config, task, pool, lambda step, loss: None)
 
@@ -61,7 +61,7 @@ def measure(run: Run, sizes: Sizes, repeats: int) -> dict[str, float]:
     return {
         "prefill": prefill_s,
         "decode": generate_s - prefill_s,
-        "verify": median_seconds(lambda: grade(run, completions, prompts).rewards, repeats),
+        "verify": median_seconds(lambda: run.rewarder(completions, prompts).rewards, repeats),
         "score": median_seconds(functools.partial(_score(run), run.policy_params(), batch), repeats),
         "update": median_seconds(_updates(run, batch), repeats),
         "sync": median_seconds(run.sampling_params, repeats),

@@ -12,7 +12,8 @@ import numpy as np
 from pods_jax.analysis.curves import PHASES
 from pods_jax.config.schema import Config
 from pods_jax.rewards import RewardPool
-from pods_jax.training.run import Run, load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import Run, make_run
 from pods_jax.training.step import train_step
 from study.definition import Study
 from study.runs import config_of
@@ -58,7 +59,7 @@ def time_steps(configs: Mapping[Any, Config], rounds: int, on_round: Callable[[i
     pool_size = next(iter(configs.values())).reward.num_workers
     rng, times = np.random.default_rng(0), {key: [] for key in configs}
     with RewardPool(num_workers=pool_size) as pool:
-        runs = {key: make_run(config, load_task(config), pool, lambda *_: None) for key, config in configs.items()}
+        runs = {key: make_run(config, load_data(config), pool, lambda *_: None) for key, config in configs.items()}
         keys = list(runs)
         for step in range(1, WARM_UP + rounds + 1):
             for i in rng.permutation(len(keys)):

@@ -5,15 +5,37 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from pods_jax.buckets import bucket, pad_prompts
 from pods_jax.config.schema import Config
 from pods_jax.groups import Group
-from pods_jax.learner import Batch
+
+
+class Batch(NamedTuple):
+    """The kept rollouts of P groups, m each; a block of a larger group, with its prompt, passes for a group as well.
+
+    Attributes:
+      prompts: [P, S] right-padded token ids; prompt_lengths: [P].
+      completions: [P, m, T] right-padded token ids; lengths: [P, m], 0 for a rollout that is left out of the loss.
+      advantages: [P, m].
+      behaviour_logprobs: [P, m, T] from the sampler, for the mismatch metric and its correction.
+      old_logprobs: [P, m, T] under the policy that the ratio is taken against; None: the current one (ratio 1).
+      ref_logprobs: [P, m, T] under the KL's reference; None without KL.
+    """
+
+    prompts: Int[Array, "P S"]
+    prompt_lengths: Int[Array, " P"]
+    completions: Int[Array, "P m T"]
+    lengths: Int[Array, "P m"]
+    advantages: Float[Array, "P m"]
+    behaviour_logprobs: Float[Array, "P m T"]
+    old_logprobs: Float[Array, "P m T"] | None = None
+    ref_logprobs: Float[Array, "P m T"] | None = None
 
 
 class Kept(NamedTuple):
-    """What of a group is trained on: k of its rollouts, by their rows in it, and their advantages [k].
+    """The rollouts of a group that are trained on: their k rows in it, and their advantages [k].
 
     A rule that draws with replacement may keep a row more than once.
     """

@@ -193,13 +193,28 @@ def policy_loss(
       loss_type: a name in `LOSSES`. TRL's default is "dapo"; ours is "grpo", the PODS paper's.
       options: see `token_losses`.
     """
+    weights = token_weights(mask, loss_type, max_completion_length)
+    loss, sums = weighted_loss(logprobs, old_logprobs, advantages, mask, weights, **options)
+    return loss, {name: total / jnp.maximum(mask.sum(), 1) for name, total in sums.items()}
+
+
+def weighted_loss(
+    logprobs: Float[Array, "R T"],
+    old_logprobs: Float[Array, "R T"] | None,
+    advantages: Float[Array, " R"],
+    mask: Bool[Array, "R T"],
+    weights: Float[Array, "R T"],
+    **options,
+) -> tuple[Float[Array, ""], Metrics]:
+    """The share of R rollouts in a batch's loss, and the sums of their per-token statistics.
+
+    Args:
+      weights: of every token in the whole batch's loss (see `token_weights`). The rest is as in `policy_loss`.
+    """
     old = jax.lax.stop_gradient(logprobs) if old_logprobs is None else old_logprobs
     losses, stats = token_losses(logprobs, old, advantages, mask, **options)
-    weights = token_weights(mask, loss_type, max_completion_length)
-    mean = token_weights(mask, "dapo")
-    return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), {
-        k: jnp.where(mask, v, 0.0).ravel() @ mean.ravel() for k, v in stats.items()
-    }
+    sums = {name: jnp.where(mask, values, 0.0).sum() for name, values in stats.items()}
+    return jnp.where(mask, losses, 0.0).ravel() @ weights.ravel(), sums
 
 
 def completion_mask(lengths: Int[Array, "..."], max_length: int) -> Bool[Array, "... T"]:

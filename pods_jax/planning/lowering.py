@@ -28,8 +28,9 @@ from pods_jax.rollout.decode import Blocks, Cache, Drawing, begin, proceed
 from pods_jax.rollout.layout import Layout, kv_bytes
 from pods_jax.rollout.sampler import capacity, planned_passes
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
-from pods_jax.training.experience import lower_reference
-from pods_jax.training.run import char_tokenizer, load_dataset, optimizer_of, scratch_config, update_function
+from pods_jax.training.prompts import char_tokenizer, load_dataset
+from pods_jax.training.reference import make_scorer
+from pods_jax.training.run import optimizer_of, scratch_config, update_function
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +198,7 @@ def scoring(setting: Setting) -> Program:
     (P, m, T), S = rollouts[2].shape, rollouts[0].shape[1]
     return Program(
         name="scoring",
-        lower=functools.partial(lower_reference, config, setting.model, setting.mesh, weights, rollouts),
+        lower=functools.partial(make_scorer(config, setting.model, setting.mesh).lower, weights, *rollouts),
         given={"frozen weights" if setting.reference is None else "reference": device_bytes(weights)},
         within={},
         beside=sum(setting.held().values()) - device_bytes(weights),
@@ -215,7 +216,7 @@ def rescoring(setting: Setting) -> Program:
     weights = params if setting.base is None else adapt(setting.base, params, config.lora.scale)
     return Program(
         name="rescoring",
-        lower=functools.partial(lower_reference, config, setting.model, setting.mesh, weights, rollouts),
+        lower=functools.partial(make_scorer(config, setting.model, setting.mesh).lower, weights, *rollouts),
         given={name: setting.held()[name] for name in ("parameters", "frozen weights")},
         within={},
         beside=sum(setting.held().values()) - device_bytes(weights),

@@ -23,8 +23,9 @@ from pods_jax.io import read_jsonl
 from pods_jax.learner import TrainState
 from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
+from pods_jax.training.prompts import load_data
 from pods_jax.training.reporting import Reporter
-from pods_jax.training.run import Run, load_task, make_run
+from pods_jax.training.run import Run, make_run
 from pods_jax.training.workdir import best_step, refuse_other_config
 
 
@@ -202,10 +203,10 @@ def restored_run(
     if not (path / "checkpoints").is_dir():
         raise UserError(f"workdir {path} holds no checkpoint")
     step = _step(path, checkpoint)
-    task = load_task(config)
-    reporter.task(config, task)
+    data = load_data(config)
+    reporter.data(config, data)
     with RewardPool(num_workers=config.reward.num_workers) as pool:
-        run = make_run(config, task, pool, reporter.warm_start)
+        run = make_run(config, data, pool, reporter.warm_start)
         checkpoints = Checkpoints(path, config.training.keep_checkpoints)
         restored = checkpoints.restore(run.state, reporter.message, step)
         checkpoints.close()

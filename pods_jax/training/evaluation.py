@@ -12,9 +12,10 @@ from pods_jax.models.decoder import Params
 from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
 from pods_jax.training.checkpoint import restored_run
-from pods_jax.training.experience import Graded, gathered, judge, sample
+from pods_jax.training.experience import Verified, gathered
+from pods_jax.training.prompts import TokenisedExamples
 from pods_jax.training.reporting import Reporter
-from pods_jax.training.run import Run, TokenisedExamples
+from pods_jax.training.run import Run
 
 
 def evaluate(run: Run) -> dict[str, float]:
@@ -24,23 +25,13 @@ def evaluate(run: Run) -> dict[str, float]:
     kind of problem; greedy_accuracy, greedy_format, greedy_both; the same with PREFIX/ before for each of
     `evaluation.sets`. The random keys are the same in every evaluation.
     """
-    params, sets = run.sampling_params(), run.config.evaluation.parsed_sets()[0]
-    metrics = _scored(run, params, run.task.test, run.config.evaluation.num_samples)
-    for prefix, test in run.task.others.items():
+    params = run.sampling_params()
+    sets = run.config.evaluation.parsed_sets()[0]
+    metrics = _scored(run, params, run.data.test, run.config.evaluation.num_samples)
+    for prefix, test in run.data.others.items():
         found = _scored(run, params, test, sets[prefix].num_samples)
         metrics |= {f"{prefix}/{k}": v for k, v in found.items()}
     return metrics
-
-
-def _scored(run: Run, params: Params, test: TokenisedExamples, num_samples: int) -> dict[str, float]:
-    """`evaluate` on one set."""
-    metrics = {}
-    if num_samples:
-        sampled = _grade_all(run, params, test, num_samples, run.config.evaluation.temperature)
-        metrics |= {k: float(v.mean()) for k, v in sampled.items()}
-        metrics |= _by_kind([x.kind for x in test.examples], sampled["accuracy"])
-    greedy = _grade_all(run, params, test, 1, 0.0)
-    return metrics | {f"greedy_{k}": float(greedy[k].mean()) for k in ("accuracy", "format", "both")}
 
 
 def evaluate_checkpoint(
@@ -55,8 +46,19 @@ def evaluate_checkpoint(
     """
     with restored_run(config, workdir, reporter, except_section="evaluation", checkpoint=checkpoint) as run:
         scores = evaluate(run)
-    reporter.scores({"score": scores}, f"{len(run.task.test.examples)} test problems")
+    reporter.scores({"score": scores}, f"{len(run.data.test.examples)} test problems")
     return scores
+
+
+def _scored(run: Run, params: Params, test: TokenisedExamples, num_samples: int) -> dict[str, float]:
+    """`evaluate` on one set."""
+    metrics = {}
+    if num_samples:
+        sampled = _scores(run, params, test, num_samples, run.config.evaluation.temperature)
+        metrics |= {k: float(v.mean()) for k, v in sampled.items()}
+        metrics |= _by_kind([x.kind for x in test.examples], sampled["accuracy"])
+    greedy = _scores(run, params, test, 1, 0.0)
+    return metrics | {f"greedy_{k}": float(greedy[k].mean()) for k in ("accuracy", "format", "both")}
 
 
 def _by_kind(kinds: Sequence[str], accuracy: np.ndarray) -> dict[str, float]:
@@ -64,29 +66,32 @@ def _by_kind(kinds: Sequence[str], accuracy: np.ndarray) -> dict[str, float]:
     return {f"accuracy/{k}": float(accuracy[np.array(kinds) == k].mean()) for k in names}
 
 
-def _grade_all(
+def _scores(
     run: Run, params: Params, test: TokenisedExamples, num_samples: int, temperature: float
 ) -> dict[str, np.ndarray]:
-    """Per-problem scores [num_prompts], averaged over the samples; a batch is verified while the next is generated."""
-    e, key, total = run.config.evaluation, jax.random.key(run.config.seed), len(test.examples)
-    how = {"num_generations": num_samples, "temperature": temperature, "top_k": e.top_k, "top_p": e.top_p}
-    with ThreadPoolExecutor(1, thread_name_prefix="grade") as grader:
+    """Scores [num_prompts] by name, averaged over the samples; a batch is verified while the next is generated."""
+    e = run.config.evaluation
+    total = len(test.examples)
+    options = {"num_generations": num_samples, "temperature": temperature, "top_k": e.top_k, "top_p": e.top_p}
+    with ThreadPoolExecutor(1, thread_name_prefix="verify") as thread:
         batches = []
-        for ids in (range(i, min(i + e.batch_size, total)) for i in range(0, total, e.batch_size)):
-            tokens, examples = ([x[i] for i in ids] for x in (test.tokens, test.examples))
-            c = sample(run, params, tokens, list(ids), key, **how)
-            batches.append((c, grader.submit(judge, run, c, examples)))
-        scores = [_scores(run, c, gathered(judged.result())) for c, judged in batches]
+        for start in range(0, total, e.batch_size):
+            ids = range(start, min(start + e.batch_size, total))
+            key = jax.random.key(run.config.seed)
+            c = run.sampler(params, [test.tokens[i] for i in ids], list(ids), key, **options)
+            batches.append((c, thread.submit(run.rewarder.verify_share, c, [test.examples[i] for i in ids])))
+        form = run.config.reward.format
+        scores = [_batch_scores(form, c, gathered(verified.result())) for c, verified in batches]
     return {k: np.concatenate([s[k] for s in scores]) for k in scores[0]}
 
 
-def _scores(run: Run, completions: Completions, graded: Graded) -> dict[str, np.ndarray]:
-    """Scores [P] of one batch, averaged over the samples."""
-    form = np.array([FORMATS[run.config.reward.format](text) for text in graded.texts])
+def _batch_scores(form: str, completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
+    """Scores [P] of one batch, averaged over the samples. form: a name in FORMATS."""
+    formatted = np.array([FORMATS[form](text) for text in verified.texts])
     scores = {
-        "accuracy": graded.correct,
-        "format": form,
-        "both": graded.correct & (form == 1.0),
+        "accuracy": verified.correct,
+        "format": formatted,
+        "both": verified.correct & (formatted == 1.0),
         "mean_length": completions.lengths,
         "truncated": completions.truncated,
     }

@@ -32,7 +32,7 @@ def export_checkpoint(
     out, workdir = Path(out), Path(workdir)
     refuse_folder(out, workdir)
     with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run, writing(out, "--out"):
-        tokenizer = run.task.tokenizer
+        tokenizer = run.data.tokenizer
         files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
         mark(out, workdir)
         save_pretrained(out, run.model, merge(run.policy_params()), tokenizer=files)

@@ -21,8 +21,9 @@ from pods_jax.parallel.hosts import exchange, from_main, is_main
 from pods_jax.rewards import RewardPool
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
+from pods_jax.training.prompts import load_data
 from pods_jax.training.reporting import Reporter
-from pods_jax.training.run import Run, load_task, make_run
+from pods_jax.training.run import Run, make_run
 from pods_jax.training.step import Diverged, train_step
 from pods_jax.training.workdir import Workdir, best_step
 
@@ -43,11 +44,11 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
         row were skipped, as their loss or gradient was not finite.
     """
     # ------------------------------------------------------------ set-up
-    task = load_task(config)
-    reporter.task(config, task)
+    data = load_data(config)
+    reporter.data(config, data)
     with StopRequest() as stop, RewardPool(num_workers=config.reward.num_workers) as pool:
         folder = Workdir(workdir, config)
-        run = make_run(config, task, pool, reporter.warm_start)
+        run = make_run(config, data, pool, reporter.warm_start)
         checkpoints = Checkpoints(folder.path, config.training.keep_checkpoints)
         start = _resume(run, folder, checkpoints, reporter)
         reporter.policy(run, start)

@@ -11,7 +11,7 @@ from rich.table import Table
 from tqdm.auto import tqdm
 
 from pods_jax.config.schema import Config
-from pods_jax.training.run import Task
+from pods_jax.training.prompts import RunData
 from pods_jax.training.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ class Reporter:
         with tqdm.external_write_mode():
             self._console.print(text)
 
-    def task(self, config: Config, task: Task) -> None:
-        dropped = sum(x.dropped for x in (task.train, task.test, *task.others.values()))
-        more = "".join(f", {len(x.examples):,} of {prefix}" for prefix, x in task.others.items())
-        skipped = f"; skipped {task.dataset.skipped} unusable rows" if task.dataset.skipped else ""
+    def data(self, config: Config, data: RunData) -> None:
+        dropped = sum(x.dropped for x in (data.train, data.test, *data.others.values()))
+        more = "".join(f", {len(x.examples):,} of {prefix}" for prefix, x in data.others.items())
+        skipped = f"; skipped {data.dataset.skipped} unusable rows" if data.dataset.skipped else ""
         note = f"; dropped {dropped} prompts longer than {config.rollout.max_prompt_length} tokens" if dropped else ""
         self.message(
-            f"data     {config.data.name}: {len(task.train.examples):,} training prompts, "
-            f"{len(task.test.examples):,} test problems{more}{note}{skipped}"
+            f"data     {config.data.name}: {len(data.train.examples):,} training prompts, "
+            f"{len(data.test.examples):,} test problems{more}{note}{skipped}"
         )
         r, s = config.rollout, config.selection
         self.message(

@@ -16,10 +16,11 @@ from pods_jax.groups import Group, Request
 from pods_jax.learner import Batch
 from pods_jax.learner.batch import Kept, make_batches
 from pods_jax.learner.optimizer import make_schedule
+from pods_jax.models.decoder import Params
 from pods_jax.objective import estimate_advantages
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.selection import select, selection_statistics
-from pods_jax.training.experience import penalised, policy_logprobs, reference_logprobs, rollout_groups
+from pods_jax.training.experience import rollout_groups
 from pods_jax.training.metrics import (
     candidate_metrics,
     count_generated,
@@ -29,11 +30,14 @@ from pods_jax.training.metrics import (
     settle,
     staleness_metrics,
 )
-from pods_jax.training.run import Metrics, Run
+from pods_jax.training.reference import penalised
+from pods_jax.training.run import Run
+
+Metrics = dict[str, float]
 
 
 class Diverged(Exception):
-    """So many updates in a row were skipped that going on is pointless; batch: the last one's."""
+    """training.max_skipped_updates updates in a row were skipped. batch: the last one's."""
 
     def __init__(self, batch: Batch):
         super().__init__("the loss or its gradient was not finite")
@@ -66,7 +70,7 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
 
 
 def _learning_rate(run: Run, step: int) -> float:
-    """Of the step's first update."""
+    """The rate of the step's first update."""
     per_step = run.config.objective.updates_per_step
     schedule = make_schedule(run.config.optimizer, run.config.training.num_steps * per_step)
     return float(schedule((step - 1) * per_step))
@@ -102,9 +106,9 @@ def _completed(run: Run, batch: Batch, first: bool) -> Batch:
     batch = place(batch, batch_sharding(run.mesh))
     rollouts = batch.prompts, batch.prompt_lengths, batch.completions
     if run.config.objective.loss_beta:
-        batch = batch._replace(ref_logprobs=reference_logprobs(run, *rollouts))
+        batch = batch._replace(ref_logprobs=run.scorer(run.ref_params, *rollouts))
     if batch.old_logprobs is None and not first:
-        batch = batch._replace(old_logprobs=policy_logprobs(run, *rollouts))
+        batch = batch._replace(old_logprobs=run.scorer(run.policy_params(), *rollouts))
     return batch
 
 
@@ -128,11 +132,8 @@ def collect_groups(run: Run, key: jax.Array, step: int) -> tuple[list[Group], li
     while True:
         requests = run.allocator.requests(run.stream)
         claim(taken, requests)
-        groups = rollout_groups(run, params, requests, key, version=step - 1) if requests else []
+        groups = _generated(run, params, requests, key, step) if requests else []
         count_generated(run.totals, groups)
-        if groups and run.config.objective.reward_beta:
-            with run.clock.phase("verify"):
-                groups = penalised(run, groups)
         generated += groups
         if ready := run.allocator.observe(groups):
             return generated, ready
@@ -140,6 +141,15 @@ def collect_groups(run: Run, key: jax.Array, step: int) -> tuple[list[Group], li
             raise Exhausted(
                 f"allocation '{run.config.allocation.name}' neither asks for rollouts nor hands over groups"
             )
+
+
+def _generated(run: Run, params: Params, requests: Sequence[Request], key: jax.Array, step: int) -> list[Group]:
+    """The groups of a round, verified and rewarded."""
+    groups = rollout_groups(run.sampler, run.rewarder, params, requests, key, step - 1, run.clock)
+    if run.config.objective.reward_beta:
+        with run.clock.phase("verify"):
+            groups = penalised(run.config, groups, run.scorer, run.ref_params, run.mesh)
+    return groups
 
 
 def claim(taken: dict[int, list[range]], requests: Sequence[Request]) -> None:

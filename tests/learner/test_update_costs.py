@@ -10,7 +10,8 @@ import optax
 
 from pods_jax.config.schema import LoraConfig, ObjectiveConfig, OptimizerConfig
 from pods_jax.learner import Batch, init_state, make_optimizer, make_update
-from pods_jax.learner.update import FULL, TrainState, trimmed_widths
+from pods_jax.learner.state import FULL, TrainState
+from pods_jax.learner.update import trimmed_widths
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import init_adapters
 from pods_jax.parallel import make_mesh

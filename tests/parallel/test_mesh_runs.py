@@ -23,7 +23,8 @@ from pods_jax.parallel.mesh import AXES
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import sampler
 from pods_jax.training.checkpoint import Checkpoints
-from pods_jax.training.run import load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import make_run
 from pods_jax.training.step import train_step
 
 MESHES = {
@@ -53,7 +54,7 @@ def config(mesh):
 def three_steps(mesh, pool):
     """The sampled tokens of each step, the run after the third, and its last metrics."""
     c = config(mesh)
-    run = make_run(c, load_task(c), pool, print)
+    run = make_run(c, load_data(c), pool, print)
     tokens, metrics = [], {}
     for step in (1, 2, 3):
         metrics, groups = train_step(run, step)

@@ -9,7 +9,8 @@ import pytest
 
 from pods_jax.config.schema import from_mapping
 from pods_jax.rewards import RewardPool
-from pods_jax.training.run import load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import make_run
 from pods_jax.training.step import train_step
 
 STEPS = 20
@@ -51,7 +52,7 @@ def test_twenty_steps_compile_each_function_once_a_bucket(tiny, compilations):
     tiny.training.num_steps = STEPS
     config, _ = from_mapping(tiny)
     with RewardPool(1) as pool:
-        run = make_run(config, shortened(load_task(config)), pool, lambda step, loss: None)
+        run = make_run(config, shortened(load_data(config)), pool, lambda step, loss: None)
         for step in range(1, STEPS + 1):
             train_step(run, step)
     samplers, updates, choices = (compilations.of(name) for name in ("begin", "update", "choose"))

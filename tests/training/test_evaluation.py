@@ -8,7 +8,8 @@ from pods_jax.io import read_jsonl
 from pods_jax.rewards import RewardPool
 from pods_jax.training import Reporter, evaluate_checkpoint, loop, train
 from pods_jax.training.evaluation import evaluate
-from pods_jax.training.run import load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import make_run
 
 
 def built(config):
@@ -26,7 +27,7 @@ def trained(tiny):
 
 def scores(config):
     with RewardPool(1) as pool:
-        run = make_run(built(config), load_task(built(config)), pool, lambda *_: None)
+        run = make_run(built(config), load_data(built(config)), pool, lambda *_: None)
         return evaluate(run)
 
 

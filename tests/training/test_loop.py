@@ -14,7 +14,7 @@ from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
 from pods_jax.io import read_jsonl
 from pods_jax.training import Reporter, evaluate_checkpoint, train
-from pods_jax.training.run import load_dataset
+from pods_jax.training.prompts import load_dataset
 from pods_jax.training.workdir import Workdir, refuse_other_config
 
 DYING_RUN = """

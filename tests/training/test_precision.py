@@ -6,7 +6,8 @@ import pytest
 
 from pods_jax.config.schema import from_mapping
 from pods_jax.rewards import RewardPool
-from pods_jax.training.run import load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import make_run
 from pods_jax.training.step import train_step
 
 
@@ -20,7 +21,7 @@ def test_a_step_in_bfloat16(tiny, rank):
     config, problems = from_mapping(tiny)
     assert not problems
     with RewardPool(1) as pool:
-        run = make_run(config, load_task(config), pool, lambda step, loss: None)
+        run = make_run(config, load_data(config), pool, lambda step, loss: None)
         metrics, _ = train_step(run, 1)
     assert dtypes(run.sampling_params()) == {"bfloat16"}
     assert dtypes(run.policy_params()) == dtypes(run.state) == {"float32"}

@@ -14,8 +14,9 @@ from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import token_logprobs
 from pods_jax.training import Reporter, train
-from pods_jax.training.experience import lower_reference, penalised
-from pods_jax.training.run import load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.reference import make_scorer, penalised
+from pods_jax.training.run import make_run
 from pods_jax.training.step import collect_groups
 
 
@@ -47,7 +48,7 @@ def test_the_penalty_is_beta_times_the_summed_difference_of_log_probabilities(co
     optimizer = dataclasses.replace(config.optimizer, micro_batch_size_per_device=micro_batch_size)
     config = dataclasses.replace(config, optimizer=optimizer)
     with RewardPool(1) as pool:
-        run = make_run(config, load_task(config), pool, lambda *_: None)
+        run = make_run(config, load_data(config), pool, lambda *_: None)
         groups, _ = collect_groups(run, jax.random.key(0), 1)
     groups = [groups[0], *(first_rollouts(group, 5) for group in groups[1:3])]  # of unequal sizes
     other = jax.tree.map(
@@ -55,7 +56,7 @@ def test_the_penalty_is_beta_times_the_summed_difference_of_log_probabilities(co
     )
     run = dataclasses.replace(run, ref_params=other)
     assert len({length for group in groups for length in group.lengths.tolist()}) > 1
-    for group, got in zip(groups, penalised(run, groups), strict=True):
+    for group, got in zip(groups, penalised(run.config, groups, run.scorer, other, run.mesh), strict=True):
         ratio = row_logprobs(run, run.state.params, group) - row_logprobs(run, other, group)
         kl = np.array([row[:length].sum() for row, length in zip(ratio, group.lengths, strict=True)])
         assert np.abs(kl).max() > 1e-2
@@ -83,9 +84,8 @@ def test_no_more_is_scored_at_a_time_than_a_micro_batch(config):
         model, mesh = Decoder(ModelConfig(32, 64, 256, 2, 4, 2, 16)), make_mesh(1, 1, 1, jax.devices()[:1])
         params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
         rollouts = [jax.ShapeDtypeStruct(shape, "int32") for shape in ((32, 8), (32,), (32, 4, 16))]
-        program = lower_reference(
-            dataclasses.replace(config, optimizer=optimizer), model, mesh, params, rollouts
-        ).compile()
+        scorer = make_scorer(dataclasses.replace(config, optimizer=optimizer), model, mesh)
+        program = scorer.lower(params, *rollouts).compile()
         return program.memory_analysis().temp_size_in_bytes
 
     assert temporaries(4) < temporaries(None) / 8

@@ -13,7 +13,8 @@ from pods_jax.errors import UserError
 from pods_jax.learner.batch import make_batches
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import token_logprobs
-from pods_jax.training.run import load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import make_run
 from pods_jax.training.step import collect_groups, optimise, select_groups
 
 
@@ -32,7 +33,7 @@ def every_other(prompts, completions, **_):
 
 def collected(config):
     with RewardPool(1) as pool:
-        run = make_run(config, load_task(config), pool, lambda *_: None)
+        run = make_run(config, load_data(config), pool, lambda *_: None)
         _, groups = collect_groups(run, jax.random.key(0), 1)
     kept, _ = select_groups(config, groups, jax.random.key(1))
     return run, kept

@@ -11,7 +11,7 @@ from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
 from pods_jax.training import Reporter, train
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PODS = sorted((ROOT / "configs/paper").glob("*.py"))
 PILOT_COMMIT = sorted((ROOT / "configs/pilot_commit").glob("*.py"))
 PODS_ABLATIONS = ("n=64", "pods,m=4", "pods,rule=random", "pods,normalize=before", "grpo,n=64")

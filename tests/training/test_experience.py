@@ -8,7 +8,8 @@ from pods_jax.config.schema import from_mapping
 from pods_jax.groups import Request, joined
 from pods_jax.rewards import RewardPool
 from pods_jax.training.experience import rollout_groups
-from pods_jax.training.run import load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import make_run
 
 KEY = jax.random.key(0)
 
@@ -16,21 +17,26 @@ KEY = jax.random.key(0)
 @pytest.fixture
 def run(tiny):
     config, _ = from_mapping(tiny)
-    task = load_task(config)
+    task = load_data(config)
     with RewardPool(num_workers=1) as pool:
         yield make_run(config, task, pool, lambda step, loss: None)
 
 
 def test_pilots_and_commits_together_are_the_groups_of_one_request(run, monkeypatch):
-    verified, score = [], run.pool.score
+    verified, score = [], run.rewarder.pool.score
     monkeypatch.setattr(
-        run.pool, "score", lambda texts, *rest, **more: verified.extend(texts) or score(texts, *rest, **more)
+        run.rewarder.pool, "score", lambda texts, *rest, **more: verified.extend(texts) or score(texts, *rest, **more)
     )
-    params, (a, b) = run.sampling_params(), run.stream.next(2)
-    whole = rollout_groups(run, params, [Request(a, 6), Request(b, 6)], KEY, 3)
-    pilots = rollout_groups(run, params, [Request(a, 2, "pilot"), Request(b, 2, "pilot")], KEY, 3)
+    params = run.sampling_params()
+    a, b = run.stream.next(2)
+
+    def generate_groups(params, requests, key):
+        return rollout_groups(run.sampler, run.rewarder, params, requests, key, 3, run.clock)
+
+    whole = generate_groups(params, [Request(a, 6), Request(b, 6)], KEY)
+    pilots = generate_groups(params, [Request(a, 2, "pilot"), Request(b, 2, "pilot")], KEY)
     verified.clear()
-    mixed = rollout_groups(run, params, [Request(b, 4, "commit", 2), Request(a, 1, "commit", 2)], KEY, 3)
+    mixed = generate_groups(params, [Request(b, 4, "commit", 2), Request(a, 1, "commit", 2)], KEY)
     assert [len(g.texts) for g in mixed] == [4, 1]
     assert len(verified) == 5
     assert_equal(joined([pilots[1], mixed[0]]), whole[1], 6)

@@ -12,7 +12,8 @@ from pods_jax.models import Decoder, ModelConfig, init_params, save_pretrained
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout.weights import unstacked
-from pods_jax.training.run import load_policy, load_task, make_run
+from pods_jax.training.prompts import load_data
+from pods_jax.training.run import load_policy, make_run
 from pods_jax.training.step import train_step
 
 ADDITION = {"base": 10, "digits": 2, "carry_prob": 0.3, "num_train": 4, "num_test": 4}
@@ -25,7 +26,7 @@ def test_lora_trains_adapters_alone(tiny):
     tiny.rollout.max_prompt_length = tiny.rollout.max_completion_length = 3
     tiny.rollout.num_generations = 32
     config, _ = from_mapping(tiny)
-    task = load_task(config)
+    task = load_data(config)
     with RewardPool(num_workers=1) as pool:
         run = make_run(config, task, pool, print)
         before = jax.tree.map(np.array, run.base)
@@ -47,7 +48,7 @@ def test_lora_trains_adapters_alone(tiny):
 
 @pytest.fixture(scope="module")
 def task():
-    return load_task(dataclasses.replace(Config(), data=DataConfig(options=FrozenConfigDict(ADDITION))))
+    return load_data(dataclasses.replace(Config(), data=DataConfig(options=FrozenConfigDict(ADDITION))))
 
 
 @pytest.mark.parametrize("missing_rows", [0, 1])

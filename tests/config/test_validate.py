@@ -12,7 +12,7 @@ from pods_jax.config.validate import validate_on_devices, violations
 from pods_jax.errors import UserError
 from pods_jax.selection import RULES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_default_round_trips():

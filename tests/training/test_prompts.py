@@ -14,7 +14,7 @@ from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
 from pods_jax.rewards.parts import REWARD_SETS
 from pods_jax.training import Reporter, train
-from pods_jax.training.run import load_dataset, load_task
+from pods_jax.training.prompts import load_data, load_dataset
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,13 +69,13 @@ def test_the_set_whose_prompts_are_all_too_long_is_named(tiny):
     longer = tiny.data.options.to_dict() | {"digits": 4}
     tiny.evaluation.sets = {"long": {"name": "addition", "options": longer}}
     with pytest.raises(UserError, match=r"^evaluation\.sets\.long: every prompt is longer"):
-        load_task(from_mapping(tiny)[0])
+        load_data(from_mapping(tiny)[0])
     tiny.data.eval_name, tiny.data.eval_options = "addition", longer
     with pytest.raises(UserError, match=r"^test set: every prompt is longer"):
-        load_task(from_mapping(tiny)[0])
+        load_data(from_mapping(tiny)[0])
     tiny.rollout.max_prompt_length = 3
     with pytest.raises(UserError, match=r"^training set: every prompt is longer"):
-        load_task(from_mapping(tiny)[0])
+        load_data(from_mapping(tiny)[0])
 
 
 @pytest.mark.parametrize(

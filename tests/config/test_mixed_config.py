@@ -9,7 +9,7 @@ from pods_jax.config.load import load_config
 from pods_jax.config.schema import from_mapping, to_dict
 from pods_jax.training import Reporter, train
 
-FILE = Path(__file__).parents[1] / "configs" / "mixed.py"
+FILE = Path(__file__).parents[2] / "configs" / "mixed.py"
 METHODS = ("grpo", "dapo", "pilot_commit", "pods", "pilot_commit_pods")
 
 

@@ -1,0 +1,163 @@
+"""Tokenised prompts of a config: training problems, test problems, and their verifier."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pods_jax.config.schema import Config, to_dict
+from pods_jax.data import DATASETS, Dataset, Example
+from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
+from pods_jax.errors import UserError
+from pods_jax.rewards import check_gold
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenisedExamples:
+    """Examples whose rendered prompts fit, their token ids, and the number of examples dropped as too long."""
+
+    examples: tuple[Example, ...]
+    tokens: tuple[tuple[int, ...], ...]
+    dropped: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+    """A data set as the policy sees it.
+
+    Attributes:
+      dataset: examples, prompts rendered, and the verifier's name.
+      train, test: tokenised examples; others: the test problems of `evaluation.sets`, by prefix.
+    """
+
+    dataset: Dataset
+    tokenizer: Tokenizer
+    train: TokenisedExamples
+    test: TokenisedExamples
+    others: Mapping[str, TokenisedExamples] = dataclasses.field(default_factory=dict)
+
+
+def load_data(config: Config) -> RunData:
+    """Data and tokenizer of a config.
+
+    Raises:
+      UserError: missing or malformed data, no tokenizer, no demonstrations for a warm start, or no prompt that fits
+        rollout.max_prompt_length.
+    """
+    tokenizer = load_tokenizer(config.model.path) if config.model.path else None
+    dataset = load_dataset(config)
+    if tokenizer is None:
+        tokenizer = char_tokenizer(config, dataset)
+        _check_demonstrations(config, dataset)
+    limit = config.rollout.max_prompt_length
+    test = dataset.test[: config.evaluation.num_prompts]
+    return RunData(
+        dataset,
+        tokenizer,
+        _tokenise("training set", dataset, dataset.train, tokenizer, limit),
+        _tokenise("test set", dataset, test, tokenizer, limit),
+        {
+            prefix: _tokenise(f"evaluation.sets.{prefix}", dataset, examples, tokenizer, limit)
+            for prefix, examples in load_evaluation_sets(config, dataset).items()
+        },
+    )
+
+
+def load_dataset(config: Config) -> Dataset:
+    """Training problems, the problems to evaluate on, and the verifier of both, prompts rendered and golds checked.
+
+    Raises:
+      UserError: missing or malformed data; no training problems; golds for different verifiers; a gold that does not
+        equal itself.
+    """
+    d = config.data
+    options = to_dict(d)
+    dataset = DATASETS[d.name](d.path, options["options"], config.warm_start.seed)
+    if not dataset.train:
+        raise UserError(f"data set '{d.name}' has no training problems: name it as data.eval_name")
+    test, test_options, skipped = dataset, options["options"], dataset.skipped
+    if d.eval_name is not None:
+        test_options = options["eval_options"]
+        test = _other_set(config, dataset.task, d.eval_name, d.eval_path, test_options)
+        skipped += test.skipped
+    task = config.reward.task or dataset.task
+    train, train_skipped = _checked(dataset.train, task, options["options"].get("on_bad", "error"))
+    tested, test_skipped = _checked(test.test, task, test_options.get("on_bad", "error"))
+    return dataclasses.replace(
+        dataset,
+        train=_rendered(train, d.prompt_template),
+        test=_rendered(tested, d.prompt_template),
+        task=task,
+        system=dataset.system if d.system_prompt is None else d.system_prompt,
+        skipped=skipped + train_skipped + test_skipped,
+    )
+
+
+def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Example, ...]]:
+    """The test problems of `evaluation.sets` by prefix, prompts rendered and golds checked.
+
+    Raises:
+      UserError: as `load_dataset`.
+    """
+    found = {}
+    for prefix, chosen in config.evaluation.parsed_sets()[0].items():
+        options = to_dict(chosen)["options"]
+        other = _other_set(config, dataset.task, chosen.name, chosen.path, options)
+        examples, _ = _checked(other.test, dataset.task, options.get("on_bad", "error"))
+        found[prefix] = _rendered(examples[: chosen.num_prompts], config.data.prompt_template)
+    return found
+
+
+def _other_set(config: Config, task: str, name: str, path: str | None, options: Mapping[str, Any]) -> Dataset:
+    """A data set whose golds are for the same verifier as the training set's."""
+    other = DATASETS[name](path, options, config.warm_start.seed)
+    if other.task != task and config.reward.task is None:
+        raise UserError(
+            f"data sets '{config.data.name}' and '{name}' have golds for '{task}' and '{other.task}': "
+            "set reward.task to a verifier for both"
+        )
+    return other
+
+
+def _checked(examples: Sequence[Example], task: str, on_bad: str) -> tuple[list[Example], int]:
+    """The examples whose golds can be used, and the number of the others."""
+    usable = []
+    for example in examples:
+        try:
+            check_gold(example.gold, task)
+        except UserError as error:
+            if on_bad != "skip":
+                raise UserError(f"{example.where or 'generated example'}: {error}") from error
+        else:
+            usable.append(example)
+    return usable, len(examples) - len(usable)
+
+
+def _rendered(examples: Sequence[Example], template: str) -> tuple[Example, ...]:
+    return tuple(dataclasses.replace(e, prompt=template.replace("{question}", e.prompt)) for e in examples)
+
+
+def char_tokenizer(config: Config, dataset: Dataset) -> CharTokenizer:
+    """The tokenizer of a policy from scratch. UserError if the data set names no alphabet."""
+    if not dataset.alphabet:
+        raise UserError(f"data set '{config.data.name}' has no alphabet to train a policy from scratch: set model.path")
+    return CharTokenizer(dataset.alphabet)
+
+
+def _check_demonstrations(config: Config, dataset: Dataset) -> None:
+    if config.warm_start.num_steps and dataset.demonstrate is None:
+        raise UserError(f"data set '{config.data.name}' has no demonstrations to start from: warm_start.num_steps = 0")
+
+
+def _tokenise(
+    name: str, dataset: Dataset, examples: Sequence[Example], tokenizer: Tokenizer, limit: int
+) -> TokenisedExamples:
+    tokens = [tuple(tokenizer.encode_prompt(e.prompt, dataset.system)) for e in examples]
+    fits = [len(t) <= limit for t in tokens]
+    if not any(fits):
+        shortest = min(map(len, tokens), default=0)
+        raise UserError(
+            f"{name}: every prompt is longer than rollout.max_prompt_length = {limit} tokens (the shortest has "
+            f"{shortest})"
+        )
+    kept = [(e, t) for e, t, fit in zip(examples, tokens, fits, strict=True) if fit]
+    return TokenisedExamples(*map(tuple, zip(*kept, strict=True)), len(examples) - len(kept))
