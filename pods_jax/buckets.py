@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int32
 
 
-def ceil_div(a: int, b: int) -> int:
+def ceil_div(a: int | np.ndarray, b: int) -> int | np.ndarray:
     """a / b, rounded up."""
     return -(-a // b)
 
@@ -24,5 +24,6 @@ def pad_prompts(
     tokens = np.full((bucket(len(prompts)), bucket(max(map(len, prompts)))), pad_id, np.int32)
     lengths = np.zeros(len(tokens), np.int32)
     for i, prompt in enumerate(prompts):
-        tokens[i, : len(prompt)], lengths[i] = prompt, len(prompt)
+        tokens[i, : len(prompt)] = prompt
+        lengths[i] = len(prompt)
     return tokens, lengths

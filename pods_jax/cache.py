@@ -1,4 +1,4 @@
-"""What is kept between runs: warm starts and compiled programs."""
+"""Caches between runs, of warm starts and compiled programs; and host memory that compilation leaves held."""
 
 import ctypes
 import functools
@@ -16,7 +16,7 @@ def cache_folder(name: str) -> Path:
 
 
 def programs_folder() -> Path:
-    """Where compiled programs are kept: one folder a kind of processor, as homes are shared between machines."""
+    """Folder of compiled programs: one a kind of processor, as homes are shared between machines."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else [platform.processor()]
     kind = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})

@@ -1,4 +1,4 @@
-"""What the command lines share: --config with overrides, --workdir, --json, and one-line errors with exit code 2."""
+"""The common part of the command lines: --config with overrides, --workdir, --json, one-line errors of exit code 2."""
 
 import argparse
 import json
@@ -13,8 +13,8 @@ from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 
 _SHUTDOWN_S = 60
-"""How long a process that ends waits for the others, which it takes down then: one that failed, say, for a collective
-that it will not join."""
+"""Seconds that a process that ends waits for the others before it takes them down, such as a failed one for those that
+wait for it in a collective."""
 
 
 def experiment_parser(doc: str) -> argparse.ArgumentParser:

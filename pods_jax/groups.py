@@ -12,7 +12,7 @@ class Prompt:
 
     Attributes:
       uid: its place in the stream; names the group and its random keys, and is never reused in a run.
-      index: which training example it is.
+      index: number of the training example.
       text, gold, kind: the example's fields.
       tokens: the rendered prompt's token ids.
       epoch: how many times the stream has gone through all examples before.

@@ -200,7 +200,7 @@ class ObjectiveConfig:
     kl_estimator: str = "k3"
     """Estimator of a token's KL in the loss: "k1", "k2" or "k3"."""
     use_bias_correction_kl: bool = False
-    """Whether the KL estimate is multiplied by the token's ratio."""
+    """True: the KL estimate is multiplied by the token's ratio."""
     importance_sampling_level: str = "token"
     """Unit of the ratio: a "token", a "sequence", or "sequence_token"."""
     old_logprobs: str = "recompute"
@@ -213,7 +213,7 @@ class ObjectiveConfig:
     steps_per_generation: int = 1
     """Updates in a pass, each on an equal share of the groups."""
     mask_truncated_completions: bool = False
-    """Whether truncated completions are left out of the update."""
+    """True: truncated completions are left out of the update."""
 
     @property
     def updates_per_step(self) -> int:
@@ -292,7 +292,7 @@ class TrainingConfig:
     keep_checkpoints: int = 2
     """Number of newest checkpoints kept."""
     keep_best: bool = True
-    """Whether the most accurate policy that was evaluated is kept too."""
+    """True: the most accurate policy that was evaluated is kept too."""
     max_skipped_updates: int = 5
     """Updates in a row, skipped for a loss or gradient that is not finite, that end the run."""
     log_samples_every_steps: int = 20
@@ -337,7 +337,8 @@ class EvaluationConfig:
 
     def parsed_sets(self) -> tuple[dict[str, EvaluationSet], list[str]]:
         """The sets by prefix, and what is wrong with them, as `from_mapping`."""
-        parsed, problems = {}, []
+        parsed = {}
+        problems = []
         for prefix, given in self.sets.items():
             if not isinstance(given, Mapping | ConfigDict):
                 problems.append(f"evaluation.sets.{prefix} must be a mapping, got {given!r}")
@@ -443,7 +444,8 @@ def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:
     elif float in allowed and type(value) is int:
         value = float(value)
     elif typing.get_origin(hint) is tuple:
-        value, allowed = tuple(value) if isinstance(value, list) else value, (tuple,)
+        value = tuple(value) if isinstance(value, list) else value
+        allowed = (tuple,)
     return value, allowed
 
 

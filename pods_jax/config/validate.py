@@ -1,4 +1,4 @@
-"""What must hold between the values of a config; all violations are reported at once."""
+"""Checks of a config's values against their ranges and each other; all violations are reported at once."""
 
 import functools
 import math
@@ -48,13 +48,17 @@ def violations(config: Config) -> list[str]:
 
 def validate_on_devices(config: Config, data_parallel: int) -> None:
     """The checks that need the mesh: every device gets whole groups. data_parallel: devices that split the groups."""
-    c, m, problems = config.rollout, config.selection.num_kept, []
+    c = config.rollout
+    m = config.selection.num_kept
+    problems = []
     if c.num_prompts % data_parallel:
         problems.append(
             f"rollout.num_prompts = {c.num_prompts} must be a multiple of the {data_parallel} data-parallel devices"
         )
-    micro, updates = config.optimizer.micro_batch_size_per_device, config.objective.steps_per_generation
-    prompts, named = c.num_prompts // updates, micro or f"None (m = {m})"
+    micro = config.optimizer.micro_batch_size_per_device
+    updates = config.objective.steps_per_generation
+    prompts = c.num_prompts // updates
+    named = micro or f"None (m = {m})"
     if (micro or updates > 1) and (prompts * m) % ((micro or m) * data_parallel):
         problems.append(
             f"optimizer.micro_batch_size_per_device = {named} x {data_parallel} devices must divide the "
@@ -85,7 +89,8 @@ def _ranges(config: Config) -> Iterator[str]:
             yield f"{key} must lie in (0, 1], got {_value(config, key)}"
     if not 0 <= config.optimizer.decay_fraction <= 1:
         yield f"optimizer.decay_fraction must lie in [0, 1], got {config.optimizer.decay_fraction}"
-    cache, limit = config.reward.overlong_cache_length, config.rollout.max_completion_length
+    cache = config.reward.overlong_cache_length
+    limit = config.rollout.max_completion_length
     if cache is not None and not 1 <= cache <= limit:
         yield f"reward.overlong_cache_length must lie in 1..{limit} or be None, got {cache}"
 
@@ -132,12 +137,14 @@ def _names(config: Config) -> Iterator[str]:
 
 
 def _rewards(config: Config) -> Iterator[str]:
-    r, d = config.reward, config.data
+    r = config.reward
+    d = config.data
     if d.eval_name is not None and d.eval_name not in DATASETS:
         yield f"data.eval_name = '{d.eval_name}' is unknown ({nearest(d.eval_name, DATASETS)})"
     if "{question}" not in d.prompt_template:
         yield f"data.prompt_template = '{d.prompt_template}' has no '{{question}}' in it"
-    task, functions = r.task or "exact", list(r.functions.values())
+    task = r.task or "exact"
+    functions = list(r.functions.values())
     if ":" in task:
         functions.append(task)
     elif task not in VERIFIERS:
@@ -179,20 +186,23 @@ def _allocation(config: Config) -> Iterator[str]:
 
 
 def _sizes(config: Config) -> Iterator[str]:
-    n, m = config.rollout.num_generations, config.selection.num_kept
+    n = config.rollout.num_generations
+    m = config.selection.num_kept
     if m > n:
         yield f"selection.num_kept (m = {m}) exceeds rollout.num_generations (n = {n})"
     if config.selection.rule == "all" and m < n:
         yield f"selection.rule 'all' keeps all rollouts: selection.num_kept = {m} must be rollout.num_generations = {n}"
     if m < 2:
         yield f"selection.num_kept (m = {m}) must be at least 2: a group of one has no advantage"
-    prompts, updates = config.rollout.num_prompts, config.objective.steps_per_generation
+    prompts = config.rollout.num_prompts
+    updates = config.objective.steps_per_generation
     if updates > 0 and prompts % updates:
         yield f"objective.steps_per_generation = {updates} must divide rollout.num_prompts = {prompts}"
     micro = config.optimizer.micro_batch_size_per_device
     if micro is not None and not (_divides(m, micro) or _divides(micro, m)):
         yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or divisor of m = {m}"
-    mesh, sampling = config.mesh, dict(config.mesh.sampling)
+    mesh = config.mesh
+    sampling = dict(mesh.sampling)
     for name, sizes in (("mesh", [mesh.data, mesh.fsdp, mesh.tensor]), ("mesh.sampling", list(sampling.values()))):
         if any(type(s) is not int or (s != -1 and s < 1) for s in sizes) or sizes.count(-1) > 1:
             yield f"{name} sizes must be positive, with at most one -1, got {sizes}"

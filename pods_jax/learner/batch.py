@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from pods_jax.buckets import bucket, pad_prompts
+from pods_jax.buckets import bucket, ceil_div, pad_prompts
 from pods_jax.config.schema import Config
 from pods_jax.groups import Group
 
@@ -81,8 +81,10 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
     )
     for i, (group, rows, advantages) in enumerate(blocks):
         own = i, slice(len(rows))
-        batch.completions[own], batch.lengths[own] = group.tokens[rows, :T], group.lengths[rows]
-        batch.advantages[own], batch.behaviour_logprobs[own] = advantages, group.logprobs[rows, :T]
+        batch.completions[own] = group.tokens[rows, :T]
+        batch.lengths[own] = group.lengths[rows]
+        batch.advantages[own] = advantages
+        batch.behaviour_logprobs[own] = group.logprobs[rows, :T]
     if config.objective.old_logprobs == "behaviour":
         return batch._replace(old_logprobs=batch.behaviour_logprobs)
     return batch
@@ -99,19 +101,20 @@ def blocks_of(kept: Kept, size: int) -> list[Kept]:
 
 
 def block_size(config: Config) -> int:
-    """How many rollouts of a group share one copy of its prompt in the update."""
+    """Rollouts of a group that share one copy of its prompt in the update."""
     m = config.selection.num_kept
     return min(m, config.optimizer.micro_batch_size_per_device or m)
 
 
 def num_blocks(config: Config, needed: int, devices: int) -> int:
-    """How many blocks a batch has that needs so many; a whole number of micro-batches on every device."""
-    size, micro = block_size(config), config.optimizer.micro_batch_size_per_device
+    """Blocks of a batch in which `needed` have rollouts; a whole number of micro-batches on every device."""
+    size = block_size(config)
+    micro = config.optimizer.micro_batch_size_per_device
     usual = config.rollout.num_prompts // config.objective.steps_per_generation * config.selection.num_kept // size
     unit = devices * max(1, (micro or size) // size)
-    return usual if needed <= usual else unit * bucket(-(-needed // unit))
+    return usual if needed <= usual else unit * bucket(ceil_div(needed, unit))
 
 
 def trimmed_length(longest: int, limit: int) -> int:
     """The padded completion length: a bucket, at least a quarter of the limit, so that few programs are compiled."""
-    return min(limit, max(bucket(longest), -(-limit // 4)))
+    return min(limit, max(bucket(longest), ceil_div(limit, 4)))

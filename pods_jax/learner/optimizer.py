@@ -27,7 +27,7 @@ def make_schedule(c: OptimizerConfig, num_steps: int) -> optax.Schedule:
 
 
 def make_optimizer(c: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:
-    """Clip, then AdamW; weight decay acts on matrices alone (not on norms and biases)."""
+    """Clip, then AdamW; weight decay acts on matrices only (not on norms and biases)."""
     return optax.chain(
         clip_by_global_norm(c.max_grad_norm) if c.max_grad_norm else optax.identity(),
         optax.adamw(
@@ -42,9 +42,9 @@ def make_optimizer(c: OptimizerConfig, num_steps: int) -> optax.GradientTransfor
 
 
 def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
-    """Scales the gradient to a norm of at most `limit`.
+    """Scales the gradient to a norm of at most `limit`, by one factor.
 
-    By one factor, which XLA fuses into what uses the gradient; optax's division is not, and keeps a second gradient.
+    XLA fuses the factor into the gradient's next use. It does not fuse optax's division, which keeps a second gradient.
     """
 
     def clip(updates, params=None):
@@ -55,5 +55,5 @@ def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
 
 
 def _is_matrix(params):
-    """Layers are stacked, so a vector of theirs has two axes."""
+    """A tree of bools. Layers are stacked, so one of their vectors has two axes."""
     return {k: jax.tree.map(lambda a, k=k: a.ndim > (2 if k == "layers" else 1), v) for k, v in params.items()}

@@ -150,8 +150,9 @@ class _Update:
             row_scores.logprobs, row_batch.old_logprobs, row_batch.advantages, row_mask, row_weights,
             ref_logprobs=row_batch.ref_logprobs, behaviour_logprobs=row_batch.behaviour_logprobs, **options,
         )  # fmt: skip
-        gap = jnp.where(mask, jnp.abs(scores.logprobs - batch.behaviour_logprobs), 0.0)
-        sums |= {"entropy": jnp.where(mask, scores.entropies, 0.0).sum(), "sampler_mismatch/mean": gap.sum()}
+        gap = jnp.where(row_mask, jnp.abs(row_scores.logprobs - row_batch.behaviour_logprobs), 0.0)
+        entropies = jnp.where(row_mask, row_scores.entropies, 0.0)
+        sums |= {"entropy": entropies.sum(), "sampler_mismatch/mean": gap.sum()}
         return loss, (sums, (gap.max(), scores.logprobs))
 
     def _stepped(self, state: TrainState, grads: Params) -> TrainState:

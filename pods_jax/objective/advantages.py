@@ -1,4 +1,4 @@
-"""Advantages: how a rollout's reward compares with the others'.
+"""Advantages: rewards compared within a group or a batch, by GRPO's and by REINFORCE's estimators.
 
 An estimator gets rewards [G, g], which members count [G, g], the completions' lengths [G, g] in tokens, and the
 options `scale_rewards`, `ddof`, `epsilon`; it returns advantages [G, g], 0 for members that do not count.
@@ -53,7 +53,7 @@ def group_advantages(
         group's mean), "none" (no division: Dr. GRPO, Liu et al. 2025).
       ddof: 1 for the sample standard deviation (TRL, the PODS authors' code), 0 for the population's.
       epsilon: added to the standard deviation.
-      mask: which members count (default: all).
+      mask: the members that count (default: all).
     """
     mask = jnp.isfinite(rewards) if mask is None else mask & jnp.isfinite(rewards)
     centred = centred_rewards(rewards, mask)
@@ -74,17 +74,20 @@ def centred_rewards(rewards: Float[Array, "G g"], mask: Bool[Array, "G g"]) -> F
 
 
 def varies(rewards: Float[Array, "G g"], mask: Bool[Array, "G g"]) -> Bool[Array, "G 1"]:
-    """Which groups have two members of different reward."""
-    low, high = jnp.where(mask, rewards, jnp.inf), jnp.where(mask, rewards, -jnp.inf)
-    return high.max(-1, keepdims=True) > low.min(-1, keepdims=True)
+    """Whether each group has two members of different reward."""
+    low = jnp.where(mask, rewards, jnp.inf).min(-1, keepdims=True)
+    high = jnp.where(mask, rewards, -jnp.inf).max(-1, keepdims=True)
+    return high > low
 
 
 def _scale(centred: Array, count: Array, scale_rewards: str, ddof: int, epsilon: float) -> Array | float:
     if scale_rewards == "none":
         return 1.0
-    squares, count = jnp.square(centred).sum(-1, keepdims=True), count.astype(centred.dtype)
+    squares = jnp.square(centred).sum(-1, keepdims=True)
+    count = count.astype(centred.dtype)
     if scale_rewards == "batch":
-        squares, count = squares.sum(), count.sum()
+        squares = squares.sum()
+        count = count.sum()
     elif scale_rewards != "group":
         raise ValueError(f"scale_rewards must be 'group', 'batch' or 'none', got {scale_rewards!r}")
     return jnp.sqrt(squares / jnp.maximum(count - ddof, 1)) + epsilon
@@ -134,7 +137,8 @@ def reinforce_rej(rewards, mask, lengths, *, scale_rewards, ddof, epsilon):
 def _over_tokens(values, mask, lengths, ddof):
     """Deviations from the batch's mean over tokens, 0 where nothing varies; and their standard deviation."""
     tokens = jnp.where(mask, lengths, 0).astype(values.dtype)
-    low, high = jnp.where(mask, values, jnp.inf).min(), jnp.where(mask, values, -jnp.inf).max()
+    low = jnp.where(mask, values, jnp.inf).min()
+    high = jnp.where(mask, values, -jnp.inf).max()
     shifted = jnp.where(mask & (high > low), values - low, 0.0)
     centred = jnp.where(mask & (high > low), shifted - (tokens * shifted).sum() / jnp.maximum(tokens.sum(), 1), 0.0)
     return centred, jnp.sqrt((tokens * jnp.square(centred)).sum() / jnp.maximum(tokens.sum() - ddof, 1))

@@ -1,6 +1,6 @@
 """Policy losses: a loss per token, and the weight that each token has in the batch's loss.
 
-`policy_loss` is their product, summed. Because the weights of all aggregation modes depend on the masks alone, the
+`policy_loss` is their product, summed. Because the weights of all aggregation modes depend only on the masks, the
 learner computes them once over the whole batch and accumulates exact gradients over any micro-batches.
 """
 
@@ -18,7 +18,7 @@ _WEIGHT = "sampling/importance_sampling_ratio"
 LOSSES: Registry = Registry("loss_type")
 """Aggregation modes by TRL's names: (lengths [R], mask [R, T], max_completion_length) -> weights [R, T]."""
 LEVELS: Registry = Registry("importance_sampling_level")
-"""What a ratio is over: (log-ratios of tokens [R, T], mask [R, T]) -> log-ratios [R, T]."""
+"""Units of the ratio: (log-ratios of tokens [R, T], mask [R, T]) -> log-ratios [R, T]."""
 
 
 @LOSSES.register("grpo")
@@ -189,7 +189,7 @@ def policy_loss(
       logprobs: of the sampled tokens under the current policy.
       old_logprobs: under the policy that the ratio is taken against; None: the current one, so that every ratio is 1.
       advantages: one a sequence.
-      mask: which tokens count. Comes from lengths, never from token ids.
+      mask: the tokens that count. Comes from lengths, never from token ids.
       loss_type: a name in `LOSSES`. TRL's default is "dapo"; ours is "grpo", the PODS paper's.
       options: see `token_losses`.
     """
@@ -218,5 +218,5 @@ def weighted_loss(
 
 
 def completion_mask(lengths: Int[Array, "..."], max_length: int) -> Bool[Array, "... T"]:
-    """Which positions hold completion tokens, from lengths (the end-of-sequence token counted)."""
+    """Mask of the completion tokens, from lengths (the end-of-sequence token counted)."""
     return jnp.arange(max_length) < lengths[..., None]

@@ -1,8 +1,8 @@
-"""What a policy loss makes of a token's importance ratio and advantage.
+"""Surrogates: the loss of a token, as a function of its importance ratio and advantage.
 
 A surrogate gets the ratios ρ [R, T] to the old policy, the current log-probabilities [R, T], the advantages [R, 1], and
-the options `epsilon`, `epsilon_high`, `delta`; it returns a loss per token, and where ρ was clipped from below and
-from above.
+the options `epsilon`, `epsilon_high`, `delta`; it returns a loss per token, and the masks of the tokens whose ρ
+was clipped from below and from above.
 """
 
 import jax
@@ -19,7 +19,8 @@ def clip(ratio, logprobs, advantages, *, epsilon, epsilon_high, delta):
 
     delta bounds ρ in the unclipped branch, which matters for A < 0 (the c of dual clip, Ye et al. 2020; TRL's name).
     """
-    low, high = 1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high)
+    low = 1 - epsilon
+    high = 1 + (epsilon if epsilon_high is None else epsilon_high)
     unclipped = ratio if delta is None else jnp.minimum(ratio, delta)
     loss = -jnp.minimum(unclipped * advantages, jnp.clip(ratio, low, high) * advantages)
     return loss, (ratio < low) & (advantages < 0), (ratio > high) & (advantages > 0)

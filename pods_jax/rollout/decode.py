@@ -1,7 +1,7 @@
-"""Attention of one new token a rollout, over keys and values in the layouts that XLA multiplies without a copy.
+"""The sampler's programs: prefill each prompt once, then decode its rollouts together, a chunk of tokens at a time.
 
-R = B g rollouts in blocks of g that share a prompt. The keys of R rollouts are [R, K, h, U], those of B prompts
-[B, K, h, S]; values are [R, K, U, h] and [B, K, S, h]: each score and each output is a plain batched matrix product.
+Between two chunks `rearrange` drops rollouts and lets the cache grow, so that the work follows the tokens that are
+really generated.
 """
 
 import dataclasses
@@ -18,6 +18,12 @@ from pods_jax.models.decoder import ModelConfig, Params
 from pods_jax.models.head import project
 from pods_jax.rollout.draw import inverse_cdf, restrict, rollout_uniforms
 from pods_jax.rollout.layout import take
+
+# ---------------------------------------------------------------- keys and values
+#
+# R = B g rollouts in blocks of g that share a prompt. The keys of R rollouts are [R, K, h, U], those of B prompts
+# [B, K, h, S]; values are [R, K, U, h] and [B, K, S, h]. XLA multiplies these layouts without a copy: each score and
+# each output of `attend` is a plain batched matrix product.
 
 
 class Cache(NamedTuple):
@@ -61,7 +67,7 @@ def attend(
     Both parts have their own scores and one common maximum and denominator, so nothing is concatenated.
     """
     B, g, _, H, h = q.shape
-    K, U = own.k.shape[1], own.k.shape[3]
+    _, K, _, U = own.k.shape
     G = H // K
 
     def by_block(x):  # [R, K, G, ...] -> [B, K, g G, ...], rows of one matrix for a block's prompt
@@ -76,7 +82,8 @@ def attend(
     to_prompt = jnp.einsum("bkmh,bkhs->bkms", by_block(q), prompts.k).astype(jnp.float32)
     to_prompt = jnp.where(valid[:, None, None], to_prompt, -jnp.inf)
     top = jnp.maximum(to_own.max(-1, keepdims=True), by_row(to_prompt.max(-1, keepdims=True)))
-    to_own, to_prompt = jnp.exp(to_own - top), jnp.exp(to_prompt - by_block(top))
+    to_own = jnp.exp(to_own - top)
+    to_prompt = jnp.exp(to_prompt - by_block(top))
     total = to_own.sum(-1, keepdims=True) + by_row(to_prompt.sum(-1, keepdims=True))
     out = jnp.einsum("rkgu,rkuh->rkgh", to_own.astype(q.dtype), own.v)
     out += by_row(jnp.einsum("bkms,bksh->bkmh", to_prompt.astype(q.dtype), prompts.v))
@@ -88,7 +95,7 @@ def attend(
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """How tokens are drawn, for all rollouts alike; see `generate`."""
+    """Options of the draw, the same for all rollouts; see `generate`."""
 
     greedy: bool
     top_k: int
@@ -113,7 +120,7 @@ class Blocks(NamedTuple):
       prompt_ids, prompt_lengths: [B] each block's prompt; prompts: its keys and values, of every layer.
       samples: [B, g] the number of each rollout in its group, for the random keys; below 0 is padding.
       token: [B, g] the last token drawn, which is not yet through the layers.
-      t: how many tokens are drawn.
+      t: [] number of tokens drawn.
       cache: keys and values of the tokens before the last, of every layer.
     """
 
@@ -240,7 +247,8 @@ def _drawer(weights: Params, blocks: Blocks, key: Key[Array, ""], temperature: A
     def draw(hidden: Array, t: Array, d: Decoded) -> tuple[Array, Decoded]:
         logits = project(hidden, weights) / temperature
         token, logprob = (x.reshape(d.done.shape) for x in choose(logits, uniforms[..., t].ravel(), drawing))
-        token, logprob = jnp.where(d.done, drawing.pad_id, token), jnp.where(d.done, 0.0, logprob)
+        token = jnp.where(d.done, drawing.pad_id, token)
+        logprob = jnp.where(d.done, 0.0, logprob)
         return token, Decoded(
             jax.lax.dynamic_update_index_in_dim(d.tokens, token, t - blocks.t, 2),
             jax.lax.dynamic_update_index_in_dim(d.logprobs, logprob, t - blocks.t, 2),
@@ -270,8 +278,10 @@ def prefill(
 ) -> tuple[Float[Array, "Q D"], list[Cache]]:
     """The hidden state after each prompt's last token, and every layer's prompt keys and values."""
     S = prompts.shape[1]
-    angles, mask = decoder.rope_angles(c, jnp.arange(S)[None, None]), decoder.causal(S)
-    x, caches = weights["embed"][prompts][:, None], []
+    angles = decoder.rope_angles(c, jnp.arange(S)[None, None])
+    mask = decoder.causal(S)
+    x = weights["embed"][prompts][:, None]
+    caches = []
     for w in weights["layers"]:
         x, kv = decoder.layer(c, w, x, angles, mask)
         caches.append(prompt_cache(kv))
@@ -287,7 +297,8 @@ def decode_token(
     """Run completion token t of every rollout through the layers: the hidden state after it, the longer cache."""
     angles = decoder.rope_angles(c, (prompt_lengths + t)[:, None, None])
     valid = jnp.arange(prompts[0].k.shape[-1]) < jnp.maximum(prompt_lengths, 1)[:, None]
-    x, longer = weights["embed"][tokens][:, :, None], []
+    x = weights["embed"][tokens][:, :, None]
+    longer = []
     for w, own, prompt in zip(weights["layers"], cache, prompts, strict=True):
         q, new = decoder.layer_qkv(c, w, x, angles)
         own = extend(own, new, t)

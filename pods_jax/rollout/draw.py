@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, Integer, Key
 def rollout_uniforms(
     key: Key[Array, ""], prompt_ids: Integer[Array, " B"], samples: Int[Array, "B g"], length: int
 ) -> Float[Array, "B g T"]:
-    """One uniform in [0, 1) a token, from `fold_in(fold_in(key, prompt_id), sample)` and the token's index alone.
+    """One uniform in [0, 1) a token, from `fold_in(fold_in(key, prompt_id), sample)` and the token's index only.
 
     So a rollout's randomness does not depend on the batch, the padding, or how many tokens are asked for.
     """
@@ -58,7 +58,7 @@ BLOCK = 128
 def _first_above(
     masses: Float[Array, "R k"], target: Float[Array, " R"]
 ) -> tuple[Int[Array, " R"], Float[Array, " R"]]:
-    """The first member of positive mass whose cumulative mass exceeds the target, and what of the target it has.
+    """The first member of positive mass whose cumulative mass exceeds the target, and its share of the target.
 
     XLA's parallel sum is neither quite monotone nor quite flat over zeros, hence the mask.
     """

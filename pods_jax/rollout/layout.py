@@ -1,4 +1,4 @@
-"""Where rollouts are decoded: in blocks of g rollouts of one prompt, so that unequal groups share one program."""
+"""The layout of rollouts for decoding: blocks of g rollouts of one prompt, so that unequal groups share one program."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Int, Shaped
 
-from pods_jax.buckets import bucket
+from pods_jax.buckets import bucket, ceil_div
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import ModelConfig
 
@@ -41,30 +41,38 @@ class Layout(NamedTuple):
 
 
 def block_size(counts: Sequence[int], limit: int) -> int:
-    """The g up to a limit that costs least, if a block costs as much as g + 1 rollouts: n for equal counts n.
+    """The cheapest g up to a limit, if a block costs as much as g + 1 rollouts; for equal counts n, it is n.
 
-    It depends on which counts there are, not on how many prompts have each, so that g is the same in every round.
+    It depends on the distinct counts, not on the number of prompts that have each, so that g is the same in every round.
     """
     distinct = set(counts)
-    largest = min(max(distinct), limit)
-    return min(range(largest, 0, -1), key=lambda g: sum(-(-count // g) * (g + 1) for count in distinct))
+
+    def cost(g: int) -> int:
+        return sum(ceil_div(count, g) * (g + 1) for count in distinct)
+
+    return min(range(min(max(distinct), limit), 0, -1), key=cost)
 
 
 def passes(counts: Sequence[int], size: int, devices: int = 1, most: int | None = None) -> list[Layout]:
     """Blocks of `size` rollouts for every prompt's count, in order, in layouts of at most `most` blocks a device."""
-    needed = -(-np.asarray(counts) // size)
+    counts = np.asarray(counts)
+    needed = ceil_div(counts, size)
     groups = np.repeat(np.arange(len(counts)), needed)
-    rows = np.concatenate([np.arange(k) for k in needed])[:, None] * size + np.arange(size)
-    rows = np.where(rows < np.asarray(counts)[groups][:, None], rows, -1)
-    parts = next(k for k in itertools.count(1) if bucket(-(-len(groups) // (k * devices))) <= (most or np.inf))
-    return [
-        _layout(*part, devices) for part in zip(np.array_split(groups, parts), np.array_split(rows, parts), strict=True)
-    ]
+    block_in_group = np.concatenate([np.arange(k) for k in needed])
+    rows = block_in_group[:, None] * size + np.arange(size)
+    rows = np.where(rows < counts[groups][:, None], rows, -1)
+
+    def fits(parts: int) -> bool:
+        return most is None or bucket(ceil_div(len(groups), parts * devices)) <= most
+
+    parts = next(filter(fits, itertools.count(1)))
+    shares = zip(np.array_split(groups, parts), np.array_split(rows, parts), strict=True)
+    return [_layout(*share, devices) for share in shares]
 
 
 def _layout(groups: Int[np.ndarray, " N"], rows: Int[np.ndarray, "N g"], devices: int) -> Layout:
     """Spreads blocks over devices; the numbers of blocks and of prompts are buckets."""
-    per_device = bucket(-(-len(groups) // devices))
+    per_device = bucket(ceil_div(len(groups), devices))
     shares = [groups[d * per_device : (d + 1) * per_device] for d in range(devices)]
     held = [np.unique(share, return_inverse=True) for share in shares]
     num_prompts = bucket(max(len(prompts) for prompts, _ in held))
@@ -78,11 +86,12 @@ def _layout(groups: Int[np.ndarray, " N"], rows: Int[np.ndarray, "N g"], devices
 
 
 class Move(NamedTuple):
-    """How blocks become fewer: a new layout, and for each device where its new blocks are from.
+    """A move to fewer blocks: the new layout, and for each device the origins of its new blocks.
 
     Attributes:
-      origins: [devices, B' / devices] an old block with the same prompt; rows: [devices, B' g / devices] the old
-        rollout of each place; both count from the device's first. Padding is 0. None: all stay where they are.
+      layout: with B' blocks.
+      origins: [devices, B' / devices] an old block with the same prompt, counted from the device's first; padding is 0.
+      rows: [devices, B' g / devices] the old rollout of each place, counted alike. Both None: all stay in place.
     """
 
     layout: Layout
@@ -91,8 +100,9 @@ class Move(NamedTuple):
 
 
 def compacted(layout: Layout, live: Bool[np.ndarray, "B g"], devices: int) -> Move:
-    """The live rollouts alone; in as few blocks as hold them, each on its device, where that is a smaller bucket."""
-    g, per_device = layout.rows.shape[1], len(layout.groups) // devices
+    """Only the live rollouts, each on its device; in as few blocks as hold them, where that is a smaller bucket."""
+    g = layout.rows.shape[1]
+    per_device = len(layout.groups) // devices
     parts = zip(np.split(layout.groups, devices), np.split(live, devices), strict=True)
     kept = [_packed(groups, alive) for groups, alive in parts]
     fewer = bucket(max(len(places) for places in kept))
@@ -111,7 +121,8 @@ def _packed(groups: Int[np.ndarray, " b"], live: Bool[np.ndarray, "b g"]) -> Int
     g = live.shape[1]
     places = np.flatnonzero(live)
     owner = groups[places // g]
-    column = (np.arange(len(places)) - np.searchsorted(owner, owner)) % g
+    rank_in_group = np.arange(len(places)) - np.searchsorted(owner, owner)  # owners are in order
+    column = rank_in_group % g
     block = np.cumsum(column == 0) - 1
     packed = np.full((int((column == 0).sum()), g), -1)
     packed[block, column] = places
@@ -133,7 +144,8 @@ def take(x: Shaped[Array, "Q ..."], index: Int[Array, "devices k"]) -> Shaped[Ar
 
 def kv_bytes(config: ModelConfig, dtype: DTypeLike, mesh: Mesh | None = None) -> int:
     """Bytes of one token's keys and values in all layers; of a mesh, a device's part: `tensor` splits the heads."""
-    tensor, heads = 1 if mesh is None else mesh.shape.get("tensor", 1), config.num_key_value_heads
+    tensor = 1 if mesh is None else mesh.shape.get("tensor", 1)
+    heads = config.num_key_value_heads
     heads //= tensor if heads % tensor == 0 else 1
     return 2 * config.num_hidden_layers * heads * config.head_dim * jnp.dtype(dtype).itemsize
 

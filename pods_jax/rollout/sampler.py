@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, Key
 
-from pods_jax.buckets import bucket, pad_prompts
+from pods_jax.buckets import bucket, ceil_div, pad_prompts
 from pods_jax.models.decoder import Decoder, ModelConfig, Params
 from pods_jax.parallel import place, to_host
 from pods_jax.rollout.decode import Blocks, Decoded, Drawing, begin, proceed, rearrange
@@ -20,7 +20,7 @@ BLOCK_LIMIT = 4
 
 
 class Completions(NamedTuple):
-    """What the sampler returns, for P prompts with at most n rollouts of at most T tokens; on the host.
+    """The sampler's result for P prompts with at most n rollouts of at most T tokens, on the host.
 
     Attributes:
       tokens: [P, n, T] token ids; the first `lengths` of a row count, the rest is padding.
@@ -69,17 +69,19 @@ def generate(
       eos_ids: tokens that end a completion.
       prompt_ids: names of the prompts for the random keys (default 0, 1, ...).
       first_samples: each prompt's first sample index (default 0); its rollouts have this one and the following.
-      sharding: where prompts are placed (default: the first device); see `pods_jax.parallel.batch_sharding`.
+      sharding: of the prompts (default: the first device); see `pods_jax.parallel.batch_sharding`.
       chunk_size: tokens after which finished rollouts are dropped and the cache grows; from T on, one program does all.
       max_cache_bytes_per_device: more rollouts than fit are decoded in several passes (None: in one).
 
     Raises:
       UserError: the budget does not hold one rollout.
     """
-    P, T = len(prompts), max_new_tokens
+    P = len(prompts)
+    T = max_new_tokens
     counts = [num_generations] * P if isinstance(num_generations, int) else list(num_generations)
     devices, mesh = (1, None) if sharding is None else (parts(sharding), sharding.mesh)
-    token_bytes, longest = kv_bytes(model.config, params["embed"].dtype, mesh), max(map(len, prompts))
+    token_bytes = kv_bytes(model.config, params["embed"].dtype, mesh)
+    longest = max(map(len, prompts))
     layouts = planned_passes(counts, token_bytes, longest, T, devices, chunk_size, max_cache_bytes_per_device)
     job = Job(
         config=model.config,
@@ -105,12 +107,20 @@ def planned_passes(
     counts: Sequence[int], token_bytes: int, prompt_length: int, max_new_tokens: int, devices: int, chunk_size: int,
     max_cache_bytes_per_device: int | None,
 ) -> list[Layout]:  # fmt: skip
-    """Where `generate` decodes each of so many rollouts of every prompt, the longest of `prompt_length` tokens.
+    """The layouts of `generate`, one a pass.
 
-    token_bytes: see `kv_bytes`. Raises a UserError if the budget does not hold one rollout.
+    Args:
+      counts: rollouts of each prompt.
+      token_bytes: see `kv_bytes`.
+      prompt_length: of the longest prompt.
+
+    Raises:
+      UserError: the budget does not hold one rollout.
     """
-    T, S = max_new_tokens, bucket(prompt_length)
-    size, most = block_size(counts, BLOCK_LIMIT if chunk_size < T else max(counts)), None
+    T = max_new_tokens
+    S = bucket(prompt_length)
+    size = block_size(counts, BLOCK_LIMIT if chunk_size < T else max(counts))
+    most = None
     if max_cache_bytes_per_device is not None:
         size = min(size, rows_that_fit(max_cache_bytes_per_device, token_bytes, S, T))
         most = max_cache_bytes_per_device // (token_bytes * block_tokens(size, S, T))
@@ -141,7 +151,7 @@ def _collect(completions: Completions, layout: Layout, start: int, chunk: Decode
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What all passes of a call share; see `generate`. weights: unstacked."""
+    """The arguments that all passes of a call share; see `generate`. weights: unstacked."""
 
     config: ModelConfig
     weights: Params
@@ -157,7 +167,7 @@ class Job:
 
     @property
     def devices(self) -> int:
-        """Into how many parts blocks are split."""
+        """Number of parts into which blocks are split."""
         return 1 if self.sharding is None else parts(self.sharding)
 
     def samples(self, layout: Layout) -> Int[np.ndarray, "B g"]:
@@ -166,11 +176,12 @@ class Job:
 
 
 def capacity(num_tokens: int, chunk_size: int, max_new_tokens: int) -> int:
-    """Of a cache for so many tokens: a bucket of chunks.
+    """Capacity of a cache for so many tokens: a bucket of chunks.
 
-    The last token is never in it; but of a multiple of 128 a TPU keeps the layout that decoding wants, and copies none.
+    The last token is never in the cache. It has room all the same: in multiples of 128 a TPU keeps the layout that
+    decoding reads, and copies nothing.
     """
-    chunks = bucket(-(-num_tokens // chunk_size))
+    chunks = bucket(ceil_div(num_tokens, chunk_size))
     return min(chunks * chunk_size, max_new_tokens)
 
 
@@ -178,9 +189,10 @@ def decoded_chunks(job: Job, layout: Layout) -> Iterator[tuple[Layout, int, Deco
     """Decodes a layout's rollouts to their ends.
 
     Yields:
-      which rollouts each chunk is of, the number of its first token, and the chunk, on the host.
+      the layout of each chunk's rollouts, the number of its first token, and the chunk, on the host.
     """
-    T, C = job.max_new_tokens, job.chunk_size
+    T = job.max_new_tokens
+    C = job.chunk_size
     decoded, blocks = _begin(job, layout)
     for start in range(0, T, C):
         decoded = to_host(decoded)
@@ -199,7 +211,8 @@ def _begin(job: Job, layout: Layout) -> tuple[Decoded, Blocks | None]:
     tokens, lengths = (x[: len(layout.prompts)] for x in padded)
     ids = job.prompt_ids[layout.prompts].astype(np.uint32)
     arrays = place((tokens, lengths, ids, layout.owners, job.samples(layout)), job.sharding)
-    C, T = job.chunk_size, job.max_new_tokens
+    C = job.chunk_size
+    T = job.max_new_tokens
     return begin(
         job.config, job.weights, *arrays, job.key, job.temperature,
         length=C, drawing=job.drawing, capacity=capacity(C, C, T) if C < T else None,
@@ -214,6 +227,6 @@ def _tightened(job: Job, layout: Layout, blocks: Blocks, live: np.ndarray, num_t
 
 
 def parts(sharding: jax.sharding.NamedSharding) -> int:
-    """Into how many parts the leading axis is split."""
+    """Number of parts into which the leading axis is split."""
     axes = sharding.spec[0] if sharding.spec else ()
     return int(np.prod([sharding.mesh.shape[a] for a in (axes if isinstance(axes, tuple) else (axes,))]))

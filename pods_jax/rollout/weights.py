@@ -29,7 +29,7 @@ def sampler_weights(params: Params, dtype: str | None) -> Params:
 
 
 def layer_shardings(shardings: Any, num_layers: int) -> Any:
-    """Where unstacked weights are, from where stacked ones would be."""
+    """Shardings of unstacked weights, from those of stacked ones."""
     layer = jax.tree.map(lambda s: NamedSharding(s.mesh, P(*s.spec[1:])), shardings["layers"])
     return {**shardings, "layers": [layer] * num_layers}
 

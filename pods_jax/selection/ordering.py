@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
+from pods_jax.buckets import ceil_div
+
 _LAST = 2**32 - 1
 _BLOCK = 128  # groups that lie side by side: as many as a core's cache holds
 
@@ -45,8 +47,8 @@ def _by_pair_in_groups(num_groups, batched, first, second):
 
 def _in_blocks(first: UInt32[Array, "P n"], second: UInt32[Array, "P n"]) -> UInt32[Array, "P n"]:
     num_groups, n = first.shape
-    blocks = -(-num_groups // _BLOCK)
-    groups = -(-num_groups // blocks)
+    blocks = ceil_div(num_groups, _BLOCK)
+    groups = ceil_div(num_groups, blocks)
     pairs = [
         jnp.pad(x, ((0, blocks * groups - num_groups), (0, 0))).reshape(blocks, groups, n) for x in (first, second)
     ]

@@ -28,8 +28,8 @@ class SelectionRule(Protocol):
 RULES: Registry[SelectionRule] = Registry("selection rule")
 
 PER_ROLLOUT = ("lengths", "entropies")
-"""What the training loop hands over: tokens, the end-of-sequence token counted; and the mean of -log-probability over a
-rollout's own tokens, a one-sample estimate of the policy's entropy."""
+"""Arrays that the training loop hands to rules: lengths in tokens, the end-of-sequence token counted; and the mean of
+-log-probability over a rollout's own tokens, a one-sample estimate of the policy's entropy."""
 
 
 def select(

@@ -1,4 +1,4 @@
-"""What a selection did, for metrics."""
+"""Statistics of a selection, for metrics."""
 
 from typing import NamedTuple
 
@@ -13,31 +13,29 @@ class SelectionStatistics(NamedTuple):
       num_high: the kept rewards above the kept's mean: the k of `max_variance`.
       group_variance, kept_variance: of the rewards before and after.
       degenerate: the kept rewards are all equal, so that the group teaches nothing.
-      num_invalid: invalid rollouts among the kept, which happens only where fewer than m are valid.
     """
 
     num_high: Int[Array, " P"]
     group_variance: Float[Array, " P"]
     kept_variance: Float[Array, " P"]
     degenerate: Bool[Array, " P"]
-    num_invalid: Int[Array, " P"]
 
 
 def selection_statistics(
     rewards: Float[Array, "P n"], indices: Int[Array, "P m"], valid: Bool[Array, "P n"] | None = None
 ) -> SelectionStatistics:
-    """Of the indices that `select` returned for these rewards and this `valid`."""
+    """The statistics of the indices that `select` returned for these rewards and this `valid`."""
     valid = jnp.isfinite(rewards) if valid is None else valid & jnp.isfinite(rewards)
     kept, ok = (jnp.take_along_axis(x, indices, axis=1) for x in (rewards, valid))
     _, group_variance = _moments(rewards, valid)
     kept_centred, kept_variance = _moments(kept, ok)
-    low, high = jnp.where(ok, kept, jnp.inf).min(1), jnp.where(ok, kept, -jnp.inf).max(1)
+    low = jnp.where(ok, kept, jnp.inf).min(1)
+    high = jnp.where(ok, kept, -jnp.inf).max(1)
     return SelectionStatistics(
         num_high=(kept_centred > 0).sum(1),
         group_variance=group_variance,
         kept_variance=kept_variance,
         degenerate=low >= high,
-        num_invalid=(~ok).sum(1),
     )
 
 

@@ -42,7 +42,9 @@ class Checkpoints:
 
     def __init__(self, workdir: Path, keep: int):
         logging.getLogger("absl").addFilter(_not_from_orbax)
-        self.path, self._workdir, self._kept = (workdir / "checkpoints").absolute(), workdir, _NewestAndBest(keep)
+        self.path = (workdir / "checkpoints").absolute()
+        self._workdir = workdir
+        self._kept = _NewestAndBest(keep)
         options = ocp.CheckpointManagerOptions(preservation_policy=self._kept, create=True)
         self._manager = ocp.CheckpointManager(self.path, options=options)
 
@@ -111,10 +113,15 @@ class Checkpoints:
         self._manager.close()
 
     def _read(self, step: int, abstract: dict[str, Any]) -> Restored:
-        read, read_json = ocp.args.StandardRestore, ocp.args.JsonRestore()
-        args = ocp.args.Composite(state=read(abstract), host=read_json, arrays=read(), checks=read_json)
+        args = ocp.args.Composite(
+            state=ocp.args.StandardRestore(abstract),
+            host=ocp.args.JsonRestore(),
+            arrays=ocp.args.StandardRestore(),
+            checks=ocp.args.JsonRestore(),
+        )
         restored = self._manager.restore(step, args=args)
-        state, plain = TrainState(**restored["state"]), restored["host"]
+        state = TrainState(**restored["state"])
+        plain = restored["host"]
         arrays = np.asarray(restored["arrays"]["npz"])
         if _checks(state, plain, arrays) != restored["checks"]:
             raise ValueError("its content has changed")
@@ -132,7 +139,8 @@ class _NewestAndBest:
     """An Orbax preservation policy."""
 
     def __init__(self, keep: int):
-        self.keep, self.best = keep, None
+        self.keep = keep
+        self.best: int | None = None
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
@@ -140,7 +148,7 @@ class _NewestAndBest:
 
 
 def _checks(state: TrainState, host: dict[str, Any], arrays: UInt8[np.ndarray, " bytes"]) -> dict[str, Any]:
-    """What must be the same after a checkpoint was read."""
+    """Fingerprints that must be the same after a checkpoint was read."""
     fingerprints = [int(x) for x in jax.device_get(jax.tree.leaves(_fingerprints(state)))]
     return {
         "state": fingerprints,
@@ -160,7 +168,8 @@ def fingerprint(x: Shaped[Array, "..."]) -> UInt32[Array, ""]:
     It differs if a single element does, and is the same on every mesh, as integer addition is associative.
     """
     bits = jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}").astype(jnp.uint32)
-    place, stride = jnp.zeros(x.shape, jnp.uint32), 1
+    place = jnp.zeros(x.shape, jnp.uint32)
+    stride = 1
     for axis in reversed(range(x.ndim)):
         place += jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis) * jnp.uint32(stride % 2**32)
         stride *= x.shape[axis]
@@ -246,7 +255,8 @@ def pack(state: Any) -> tuple[Any, UInt8[np.ndarray, " bytes"]]:
             return {k: strip(v) for k, v in node.items()}
         return [strip(v) for v in node] if isinstance(node, list | tuple) else node
 
-    plain, file = strip(state), io.BytesIO()
+    plain = strip(state)
+    file = io.BytesIO()
     np.savez(file, *arrays, allow_pickle=False)
     return plain, np.frombuffer(file.getvalue(), np.uint8)
 

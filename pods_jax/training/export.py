@@ -29,7 +29,8 @@ def export_checkpoint(
       UserError: the workdir holds no checkpoint, or was made by another config; `out` holds anything but an earlier
         export of this workdir, or cannot be written.
     """
-    out, workdir = Path(out), Path(workdir)
+    out = Path(out)
+    workdir = Path(workdir)
     refuse_folder(out, workdir)
     with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run, writing(out, "--out"):
         tokenizer = run.data.tokenizer

@@ -185,7 +185,7 @@ def _due(step: int, every: int) -> bool:
 
 
 def _eval_due(config: Config, step: int, before_s: float, now_s: float) -> bool:
-    """Whether the step is one of a cadence, or training time passed a multiple of the minutes in it."""
+    """True on a step of the cadence in steps, and where training time passed a multiple of the cadence in minutes."""
     period_s = 60 * config.training.eval_every_minutes
     passed = bool(period_s) and now_s // period_s > before_s // period_s
     return passed or _due(step, config.training.eval_every_steps)
@@ -203,7 +203,8 @@ def _out_of_time(run: Run) -> bool:
 
 def summarise(folder: Workdir) -> dict[str, Any]:
     """The run in one flat record: evaluation before and after, steps, seconds by phase, rollouts and tokens."""
-    metrics, evals = folder.read("metrics.jsonl"), folder.read("eval.jsonl")
+    metrics = folder.read("metrics.jsonl")
+    evals = folder.read("eval.jsonl")
     totals = {k: v for k, v in evals[-1].items() if k.startswith(TOTALS)}
     before, after = (_scores(e) for e in (evals[0], evals[-1]))
     phases = {k for m in metrics for k in m if k.startswith("time/")}

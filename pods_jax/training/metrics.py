@@ -1,4 +1,7 @@
-"""What a step reports: TRL's metric names where TRL has them."""
+"""The numbers that a step reports: rewards and lengths, the accounts of rollouts, seconds by phase.
+
+Metrics have TRL's names where TRL has them.
+"""
 
 import contextlib
 import functools
@@ -16,10 +19,10 @@ TROUBLES = ("timeout", "crashed", "no answer", "unparsed")
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Rewards and lengths over all that a step generated, also what is not trained on; a group is a request's.
+    """Rewards and lengths of all rollouts that a step generated, trained on or not. groups: one a request.
 
-    `reward*` is over finite rewards. Where an allocator commits more rollouts to some prompts, these weigh more: see
-    `candidate_metrics` for the success rate of prompts as they come.
+    `reward*` covers finite rewards. Prompts to which an allocator commits more rollouts weigh more here;
+    `candidate_metrics` has the success rate of prompts as they come.
     """
     rewards = [g.rewards[np.isfinite(g.rewards)] for g in groups]
     lengths = np.concatenate([g.lengths for g in groups])
@@ -37,10 +40,10 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def candidate_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Raw correctness of prompts as they come: over each one's first request alone, before anything is filtered.
+    """Raw correctness of the prompts that the step drew, over each one's first request, before any filter.
 
-    `candidates/accuracy` is an unbiased estimate of the success rate over the prompts that the allocator drew; beside
-    it, the shares of those whose first rollouts are all right or all wrong. Nothing if the step drew none.
+    `candidates/accuracy` is an unbiased estimate of the success rate over the drawn prompts. Beside it stand the shares
+    of prompts whose first rollouts are all right or all wrong. Empty if the step drew none.
     """
     rates = np.array([g.correct.mean() for g in groups if g.request.first == 0])
     shares = {"accuracy": rates, "frac_all_right": rates == 1, "frac_all_wrong": rates == 0}
@@ -48,13 +51,18 @@ def candidate_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def staleness_metrics(versions: Sequence[np.ndarray], current: int) -> dict[str, float]:
-    """How many steps older than the policy that is updated the ones are that generated what is trained on."""
+    """Age, in steps, of the policies that generated the trained rollouts.
+
+    Args:
+      versions: the step of the policy that generated each trained rollout.
+      current: the step of the policy that is updated.
+    """
     ages = current - np.concatenate(versions)
     return {"staleness/mean": _mean([ages]), "staleness/max": float(ages.max(initial=0))}
 
 
 def verdict_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Mean and population deviation of each part of the reward, and the shares of verdicts that tell of trouble."""
+    """Mean and population deviation of each reward part, and the share of verdicts of each kind in `TROUBLES`."""
     metrics = {}
     for name in groups[0].parts:
         values = np.concatenate([g.parts[name] for g in groups])
@@ -67,9 +75,10 @@ def verdict_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def selection_metrics(groups: Sequence[Group], stats: SelectionStatistics, kept: np.ndarray) -> dict[str, float]:
-    """Means over the groups to train on of what `selection_statistics` says, and over the finite kept rewards [P, m].
+    """Means of `selection_statistics` over the trained groups.
 
-    `selection/num_invalid` counts the rollouts whose rewards are not finite.
+    `selection/kept_reward` is the mean of the finite kept rewards [P, m]; `selection/num_invalid` counts the rollouts
+    whose rewards are not finite.
     """
     return {
         "selection/group_variance": float(stats.group_variance.mean()),
@@ -82,7 +91,7 @@ def selection_metrics(groups: Sequence[Group], stats: SelectionStatistics, kept:
 
 
 def _mean(parts: Sequence[np.ndarray]) -> float:
-    """The mean of all entries; of none, NaN."""
+    """Mean of all entries; NaN if there are none."""
     values = np.concatenate(parts)
     return float(values.mean()) if values.size else float("nan")
 
@@ -91,31 +100,40 @@ def _mean(parts: Sequence[np.ndarray]) -> float:
 
 
 Totals = dict[str, float]
+"""Cumulative amounts by name. After every step, in rollouts and in tokens,
+
+    generated = trained + discarded + buffered      generated = the sum over stages (plain, pilot, commit)
+
+`buffered` is the amount that the allocator still holds; it is the only one that may fall. Evaluations never count. A
+rollout is trained if it had a share in a loss, and counts once, however often the update used it. All others are
+discarded: dropped by the allocator, left out by selection, masked as truncated, or of a reward that is not finite.
+"""
 
 
 def new_totals() -> Totals:
-    """All at 0."""
+    """Totals of 0."""
     names = [f"{unit}/{fate}" for unit in ("rollouts", "tokens") for fate in ("generated", "trained", "discarded")]
     return dict.fromkeys([*names, "rounds", "wall_time_s"], 0.0)
 
 
 def count_generated(totals: Totals, groups: Sequence[Group]) -> None:
-    """Books a round of rollouts, in all and by the stage of their requests, `rollouts/STAGE` and `tokens/STAGE`."""
+    """Books a round of rollouts, in all and by the stage of their requests (`rollouts/STAGE`, `tokens/STAGE`)."""
     for group in groups:
         for unit, amount in _amounts(group.lengths).items():
-            for name in (f"{unit}/generated", f"{unit}/{group.request.stage}"):
-                totals[name] = totals.get(name, 0.0) + amount
+            stage = f"{unit}/{group.request.stage}"
+            totals[stage] = totals.get(stage, 0.0) + amount
+            totals[f"{unit}/generated"] += amount
     totals["rounds"] += 1
 
 
 def count_trained(totals: Totals, lengths: Iterable[np.ndarray]) -> None:
-    """Books what was trained on, from each group's lengths."""
+    """Books the trained rollouts. lengths: of each group's trained rollouts, in tokens."""
     for unit, amount in _amounts(np.concatenate([*lengths])).items():
         totals[f"{unit}/trained"] += amount
 
 
 def settle(totals: Totals, held: Sequence[Group]) -> dict[str, float]:
-    """Books as discarded what is neither trained nor held; returns what is held, `rollouts/buffered` and the like."""
+    """Books as discarded all that is neither trained nor held; returns `rollouts/buffered` and `tokens/buffered`."""
     buffered = _amounts(np.concatenate([np.empty(0, int), *(g.lengths for g in held)]))
     for unit, amount in buffered.items():
         totals[f"{unit}/discarded"] = totals[f"{unit}/generated"] - totals[f"{unit}/trained"] - amount
@@ -134,8 +152,10 @@ _COMPILE_EVENTS = ("/jax/core/compile/backend_compile_duration", "/jax/core/comp
 
 @functools.cache
 def _compilation() -> Counter:
-    """A running total of this process's seconds of compilation, under "s". (Tracing is left with its phase: JAX
-    reports nested traces twice.)"""
+    """Running total of this process's seconds of compilation, under "s".
+
+    Tracing stays with its phase, since JAX reports nested traces twice.
+    """
     total: Counter = Counter()
 
     def add(event: str, duration_s: float, **_) -> None:
@@ -146,9 +166,9 @@ def _compilation() -> Counter:
 
 
 class PhaseClock:
-    """Accumulates seconds a phase; time that JAX spends compiling inside one goes to "compile" instead.
+    """Accumulates the seconds of each phase; JAX's compilations inside one go to "compile".
 
-    A phase within another has its time for itself: no second is counted twice.
+    The time of a phase within another is its own: no second is counted twice.
     """
 
     def __init__(self):
@@ -156,14 +176,17 @@ class PhaseClock:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        start, compiled, before = time.perf_counter(), _compilation()["s"], Counter(self._seconds)
+        start_s = time.perf_counter()
+        compiled_s = _compilation()["s"]
+        before = Counter(self._seconds)
         yield
-        inner = sum(self._seconds.values()) - sum(before.values())
-        compiled = _compilation()["s"] - compiled - (self._seconds["compile"] - before["compile"])
-        self._seconds["compile"] += compiled
-        self._seconds[name] += max(time.perf_counter() - start - inner - compiled, 0.0)
+        inner_s = sum(self._seconds.values()) - sum(before.values())
+        compiled_s = _compilation()["s"] - compiled_s - (self._seconds["compile"] - before["compile"])
+        self._seconds["compile"] += compiled_s
+        self._seconds[name] += max(time.perf_counter() - start_s - inner_s - compiled_s, 0.0)
 
     def take(self) -> dict[str, float]:
-        """The seconds since the last call, by phase."""
-        seconds, self._seconds = dict(self._seconds), defaultdict(float)
+        """Seconds by phase since the last call."""
+        seconds = dict(self._seconds)
+        self._seconds.clear()
         return seconds

@@ -74,7 +74,9 @@ def load_dataset(config: Config) -> Dataset:
     dataset = DATASETS[d.name](d.path, options["options"], config.warm_start.seed)
     if not dataset.train:
         raise UserError(f"data set '{d.name}' has no training problems: name it as data.eval_name")
-    test, test_options, skipped = dataset, options["options"], dataset.skipped
+    test = dataset
+    test_options = options["options"]
+    skipped = dataset.skipped
     if d.eval_name is not None:
         test_options = options["eval_options"]
         test = _other_set(config, dataset.task, d.eval_name, d.eval_path, test_options)

@@ -1,4 +1,4 @@
-"""What a run tells a person at a terminal."""
+"""Messages of a run for a person at a terminal."""
 
 import contextlib
 import sys
@@ -42,7 +42,8 @@ class Reporter:
             f"data     {config.data.name}: {len(data.train.examples):,} training prompts, "
             f"{len(data.test.examples):,} test problems{more}{note}{skipped}"
         )
-        r, s = config.rollout, config.selection
+        r = config.rollout
+        s = config.selection
         self.message(
             f"method   {config.allocation.name} allocation, {r.num_prompts} prompts x n = {r.num_generations} "
             f"rollouts a step, {s.rule} keeps m = {s.num_kept}, {config.objective.loss_type} loss"

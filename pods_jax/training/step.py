@@ -181,7 +181,8 @@ def select_groups(config: Config, groups: Sequence[Group], key: jax.Array) -> tu
       UserError: the rule's indices are not those of rollouts.
     """
     n = bucket(max(len(g.rewards) for g in groups))
-    rule, m = config.selection.rule, config.selection.num_kept
+    rule = config.selection.rule
+    m = config.selection.num_kept
     rewards = _padded([g.rewards for g in groups], n, np.nan)
     lengths, truncated = (_padded([getattr(g, name) for g in groups], n, 0) for name in ("lengths", "truncated"))
     aux = {"lengths": lengths, "entropies": _padded([_entropies(g) for g in groups], n, 0)}

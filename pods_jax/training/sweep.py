@@ -48,7 +48,7 @@ class SweepRun:
 
     @property
     def group(self) -> str:
-        """What its seeds share."""
+        """The name that runs of different seeds share."""
         return self.workdir.parent.name
 
     @property
@@ -60,7 +60,7 @@ class SweepRun:
         return (*self.overrides, f"seed={self.seed}")
 
     def summary(self) -> dict[str, Any] | None:
-        """What the run wrote when it was done; None before."""
+        """The summary that the run wrote at its end; None before."""
         file = self.workdir / "summary.json"
         return json.loads(file.read_text()) if file.is_file() else None
 
@@ -152,13 +152,15 @@ class Sweep:
         cores = sorted(os.sched_getaffinity(0))
         if workers < 1 or (cores_per_run or 1) < 1 or workers * (cores_per_run or 0) > len(cores):
             raise UserError(f"{workers} worker(s) on {cores_per_run or 1} core(s) each: there are {len(cores)} cores")
-        self._script, self._workers = script, workers
+        self._script = script
+        self._workers = workers
         self._slots: queue.SimpleQueue[set[int]] = queue.SimpleQueue()
         for worker in range(workers):
             size = cores_per_run or 0
             self._slots.put(set(cores[worker * size : (worker + 1) * size]) or set(cores))
         self._live: set[subprocess.Popen] = set()
-        self._lock, self._stopped = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._stopped = False
 
     def run(self, runs: Sequence[SweepRun]) -> Iterator[tuple[SweepRun, str | None]]:
         """Yields each run when it is over, with what went wrong or None. Stopping early ends what still runs."""
@@ -213,10 +215,11 @@ def work_off(sweep: Sweep, runs: Sequence[SweepRun]) -> dict[str, str]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     todo = [run for run in runs if run.state() != "finished"]
     print(f"sweep    {len(runs)} run(s), {len(runs) - len(todo)} finished, {len(todo)} to do", flush=True)
-    failed, start = {}, time.perf_counter()
+    failed = {}
+    start_s = time.perf_counter()
     with contextlib.closing(sweep.run(todo)) as results:  # closing it ends the runs that are under way
         for done, (run, problem) in enumerate(results, start=1):
-            minutes = (time.perf_counter() - start) / 60
+            minutes = (time.perf_counter() - start_s) / 60
             print(f"[{done}/{len(todo)}, {minutes:.1f} min] {run.name}: {problem or 'done'}", flush=True)
             failed |= {run.name: problem} if problem else {}
     return failed

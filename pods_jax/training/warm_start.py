@@ -71,10 +71,11 @@ def train(
     tokenizer: CharTokenizer,
     on_step: Callable[[int, float], None],
 ) -> Params:
-    """Parameters after c.num_steps of next-token training on demonstrations, the loss on their completions alone."""
+    """Parameters after c.num_steps of next-token training on demonstrations, with the loss on their completions only."""
     optimizer = make_optimizer(_optimizer_config(c), c.num_steps)
     params = init_params(model, jax.random.key(c.seed))
-    state, rng = optimizer.init(params), np.random.default_rng([c.seed, 1])
+    state = optimizer.init(params)
+    rng = np.random.default_rng([c.seed, 1])
     for start in range(0, c.num_steps, STEPS_PER_CALL):
         steps = min(STEPS_PER_CALL, c.num_steps - start)
         tokens, targets = encode_demonstrations(dataset.demonstrate(rng, steps * c.batch_size), tokenizer)

@@ -27,7 +27,7 @@ LOCK = ".lock"
 class Workdir:
     """An open, locked workdir; a second run in it is refused until this process ends.
 
-    Of several processes that work together the main one alone writes; what it reads, all get.
+    Of several processes that work together only the main one writes; all get what it reads.
     """
 
     def __init__(self, path: str | Path, config: Config):
@@ -79,12 +79,12 @@ class Workdir:
 
 
 def is_workdir(path: Path) -> bool:
-    """Whether a run has made the folder."""
+    """True for a folder that a run has made."""
     return (path / LOCK).is_file() and (path / "config.json").is_file()
 
 
 def best_step(evals: Sequence[Mapping[str, Any]]) -> int | None:
-    """Where the most accurate trained policy was evaluated, the first of equals; None if none was."""
+    """The step of the most accurate evaluated policy, the first of equals; None if none was trained."""
     trained = [e for e in evals if e["step"]]
     return max(trained, key=lambda e: e.get("accuracy", e["greedy_accuracy"]))["step"] if trained else None
 
@@ -97,7 +97,8 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
     file = path / "config.json"
     if not file.is_file() or _unused(path):
         return
-    theirs, ours = flat(json.loads(file.read_text())), flat(to_dict(config))
+    theirs = flat(json.loads(file.read_text()))
+    ours = flat(to_dict(config))
     free = (*FREE, f"{except_section}.")
     keys = [k for k in sorted(theirs.keys() | ours.keys()) if not k.startswith(free)]
     different = [k for k in keys if theirs.get(k) != ours.get(k)]
@@ -107,5 +108,5 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
 
 
 def _unused(path: Path) -> bool:
-    """Whether a run has made the folder and taken no step; another tool's folder with a config.json is not so."""
+    """True for a folder that a run has made without taking a step, and not for another tool's with a config.json."""
     return is_workdir(path) and not read_jsonl(path / "metrics.jsonl") and not any(path.glob("checkpoints/*"))
