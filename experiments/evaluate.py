@@ -4,14 +4,13 @@ Overrides may change what is evaluated, such as --config.evaluation.num_samples=
 On several hosts, see docs/scaling.md.
 """
 
-import json
-
 from pods_jax.cli import (
     add_checkpoint,
     add_distributed,
     experiment_parser,
     main_with_errors,
     parse_experiment,
+    print_json,
     start_distributed,
 )
 
@@ -27,7 +26,7 @@ def main() -> None:
 
     scores = evaluate_checkpoint(config, args.workdir, Reporter(quiet=not is_main()), args.checkpoint)
     if args.json and is_main():
-        print(json.dumps(scores))
+        print_json(scores)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,14 @@ Goes on from the workdir's last checkpoint if it holds one. --json ends with a o
 docs/scaling.md.
 """
 
-import json
-
-from pods_jax.cli import add_distributed, experiment_parser, main_with_errors, parse_experiment, start_distributed
+from pods_jax.cli import (
+    add_distributed,
+    experiment_parser,
+    main_with_errors,
+    parse_experiment,
+    print_json,
+    start_distributed,
+)
 
 
 def main() -> None:
@@ -19,7 +24,7 @@ def main() -> None:
 
     summary = train(config, args.workdir, Reporter(quiet=not is_main()))
     if args.json and is_main():
-        print(json.dumps(summary))
+        print_json(summary)
 
 
 if __name__ == "__main__":

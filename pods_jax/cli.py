@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from pods_jax.cache import keep_programs, programs_folder, trim_after_compiling
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
+from pods_jax.io import finite
 
 _SHUTDOWN_S = 60
 """Seconds that a process that ends waits for the others before it takes them down, such as a failed one for those that
@@ -109,15 +109,6 @@ def overrides(arguments: Sequence[str]) -> list[str]:
 def print_json(value: Any) -> None:
     """One line on stdout; null for the numbers that JSON does not have (infinite, NaN)."""
     print(json.dumps(finite(value)))
-
-
-def finite(value: Any) -> Any:
-    """The value with None for infinite numbers and NaN, at any depth."""
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def main_with_errors(main: Callable[[], None]) -> None:

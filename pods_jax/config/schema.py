@@ -182,7 +182,11 @@ class ObjectiveConfig:
     loss_type: str = "grpo"
     """Registered weighting of tokens in the batch's loss."""
     scale_rewards: str = "group"
-    """Divisor of advantages: deviation of the "group", of the "batch", or "none"."""
+    """Divisor of advantages: deviation of the "group", of all rewards of the "batch", "pooled" over the groups (around
+    each one's mean), or "none"."""
+    zero_variance_groups: str = "keep"
+    """Groups whose advantages are all 0: "keep" counts them in the loss, their KL too; "mask" counts them in its
+    denominators only; "drop" leaves them out."""
     ddof: int = 1
     """Degrees of freedom taken off in deviations."""
     advantage_epsilon: float = 1e-4
@@ -199,15 +203,27 @@ class ObjectiveConfig:
     """Place of beta x KL: a term of the "loss", or taken off the "reward" (summed k1, before selection)."""
     kl_estimator: str = "k3"
     """Estimator of a token's KL in the loss: "k1", "k2" or "k3"."""
-    use_bias_correction_kl: bool = False
-    """True: the KL estimate is multiplied by the token's ratio."""
+    use_bias_correction_kl: bool = True
+    """True: the KL estimate in the loss is multiplied by the ratio, which makes its gradient unbiased."""
     importance_sampling_level: str = "token"
     """Unit of the ratio: a "token", a "sequence", or "sequence_token"."""
     old_logprobs: str = "recompute"
     """Denominator of the ratio: "recompute", the policy before the step's first update (stale rollouts count as
     on-policy), or "behaviour", the log-probabilities that each rollout was sampled with."""
+    sapo_temperature_pos: float = 1.0
+    """Temperature of the surrogate "sapo" for positive advantages."""
+    sapo_temperature_neg: float = 1.05
+    """Temperature of the surrogate "sapo" for the other advantages."""
+    entropy_coef: float = 0.0
+    """Weight of the mean entropy of tokens, which is taken off the loss."""
+    top_entropy_quantile: float = 1.0
+    """Share of the tokens, those of highest entropy before the step, whose surrogate counts."""
+    importance_sampling_mode: str = "token_truncate"
+    """Form of the weight that corrects sampler-learner differences: "token_" or "sequence_" "truncate" or "mask"."""
     importance_sampling_cap: float | None = None
-    """Bound of the weight that corrects sampler-learner differences; None: no weight."""
+    """Upper bound of that weight; None: none. Without any bound there is no weight."""
+    importance_sampling_floor: float | None = None
+    """Lower bound of that weight; None: none."""
     num_iterations: int = 1
     """Passes over a step's groups."""
     steps_per_generation: int = 1
@@ -224,6 +240,11 @@ class ObjectiveConfig:
     def loss_beta(self) -> float:
         """Weight of the KL in the loss."""
         return self.beta if self.kl_penalty == "loss" else 0.0
+
+    @property
+    def has_other_gradients(self) -> bool:
+        """True if the loss has terms besides the surrogate, so that rollouts of advantage 0 have a gradient."""
+        return bool(self.loss_beta or self.entropy_coef)
 
     @property
     def reward_beta(self) -> float:

@@ -9,7 +9,7 @@ from pods_jax.config.schema import PROJECTIONS, Config, RewardConfig, raise_prob
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import REMAT
-from pods_jax.objective import ADVANTAGES, LEVELS, LOSSES, SURROGATES
+from pods_jax.objective import ADVANTAGES, CORRECTIONS, LEVELS, LOSSES, SURROGATES
 from pods_jax.registry import nearest
 from pods_jax.rewards import FORMATS, VERIFIERS
 from pods_jax.rewards.callables import load_function
@@ -24,7 +24,7 @@ _POSITIVE = (
     "training.max_skipped_updates", "evaluation.num_prompts", "evaluation.batch_size",
     "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
     "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
-    "warm_start.learning_rate", "lora.alpha",
+    "warm_start.learning_rate", "lora.alpha", "objective.sapo_temperature_pos", "objective.sapo_temperature_neg",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "rollout.top_k", "objective.beta", "objective.epsilon", "objective.epsilon_high", "objective.ddof",
@@ -32,17 +32,22 @@ _NOT_NEGATIVE = (
     "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
     "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
     "evaluation.temperature", "evaluation.top_k", "training.eval_every_minutes", "warm_start.num_steps", "lora.rank",
-    "seed", "warm_start.seed",
+    "seed", "warm_start.seed", "objective.entropy_coef",
 )  # fmt: skip
 _POSITIVE_OR_NONE = (
     "rollout.max_cache_bytes_per_device", "objective.importance_sampling_cap", "objective.delta",
+    "objective.importance_sampling_floor",
     "optimizer.logprob_chunk_size", "training.max_minutes",
 )  # fmt: skip
 
 
+MIN_TEMPERATURE = 1e-4
+"""Logits of 100, divided by it, are a million: differences of 0.06 between them are what float32 resolves."""
+
+
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    checks = (_ranges, _names, _rewards, _evaluation_sets, _allocation, _sizes)
+    checks = (_ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, _sizes)
     return [problem for check in checks for problem in check(config)]
 
 
@@ -84,6 +89,12 @@ def _ranges(config: Config) -> Iterator[str]:
     for key in ("optimizer.adam_beta1", "optimizer.adam_beta2"):
         if not 0 <= _value(config, key) < 1:
             yield f"{key} must lie in [0, 1), got {_value(config, key)}"
+    for key in ("seed", "warm_start.seed"):
+        if _value(config, key) >= 2**32:
+            yield f"{key} must be below 2^32 (random keys have 32 bits), got {_value(config, key)}"
+    for key in ("rollout.temperature", "evaluation.temperature"):
+        if 0 < _value(config, key) < MIN_TEMPERATURE:
+            yield f"{key} = {_value(config, key)} is below {MIN_TEMPERATURE}, by which float32 logits cannot be divided"
     for key in ("rollout.top_p", "evaluation.top_p"):
         if not 0 < _value(config, key) <= 1:
             yield f"{key} must lie in (0, 1], got {_value(config, key)}"
@@ -105,7 +116,9 @@ def _names(config: Config) -> Iterator[str]:
         "objective.statistics": ("kept", "group"),
         "objective.surrogate": SURROGATES,
         "objective.loss_type": LOSSES,
-        "objective.scale_rewards": ("group", "batch", "none"),
+        "objective.scale_rewards": ("group", "batch", "pooled", "none"),
+        "objective.zero_variance_groups": ("keep", "mask", "drop"),
+        "objective.importance_sampling_mode": CORRECTIONS,
         "objective.kl_penalty": ("loss", "reward"),
         "objective.kl_estimator": ("k1", "k2", "k3"),
         "objective.importance_sampling_level": LEVELS,
@@ -120,10 +133,6 @@ def _names(config: Config) -> Iterator[str]:
             yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
     if config.model.dtype == "bfloat16" and not config.lora.rank:
         yield "model.dtype = 'bfloat16' would round small updates of the weights away: use 'float32', or lora.rank > 0"
-    if config.objective.surrogate == "cispo" and config.objective.epsilon_high is None:
-        yield "objective.surrogate = 'cispo' needs objective.epsilon_high, the largest ratio (5.0 in ScaleRL)"
-    if config.objective.old_logprobs == "behaviour" and config.objective.importance_sampling_cap is not None:
-        yield "objective.importance_sampling_cap has nothing to correct with objective.old_logprobs = 'behaviour'"
     if config.lora.quantize_base not in (None, "int8", "nf4"):
         yield f"lora.quantize_base = '{config.lora.quantize_base}' is unknown (known: int8, nf4, None)"
     if config.lora.quantize_base and not config.lora.rank:
@@ -131,9 +140,44 @@ def _names(config: Config) -> Iterator[str]:
     rule = config.selection.rule
     if rule in RULES and (strange := set(needed(rule)) - set(PER_ROLLOUT)):
         yield f"selection rule '{rule}' has a parameter '{min(strange)}'; rules are given {' and '.join(PER_ROLLOUT)}"
+    if config.lora.rank and not config.lora.target_modules:
+        yield "lora.target_modules is empty: adapters need a matrix to adapt"
     for module in config.lora.target_modules:
         if module not in PROJECTIONS:
             yield f"lora.target_modules: '{module}' is unknown ({nearest(module, PROJECTIONS)})"
+
+
+def _objective(config: Config) -> Iterator[str]:
+    """Options of the objective that do not fit each other."""
+    o = config.objective
+    if o.surrogate == "cispo" and not (o.epsilon_high or 0.0) >= 1:
+        yield (
+            "objective.surrogate = 'cispo' needs objective.epsilon_high, the largest ratio, of at least 1 (5.0 in "
+            f"ScaleRL), got {o.epsilon_high}"
+        )
+    upper = 1 + (o.epsilon if o.epsilon_high is None else o.epsilon_high)
+    if o.surrogate == "clip" and o.delta is not None and o.delta <= upper:
+        yield f"objective.delta = {o.delta} must be above 1 + epsilon_high = {upper}: it bounds the unclipped ratio"
+    if o.surrogate != "clip" and o.delta is not None:
+        yield f"objective.delta has no part in objective.surrogate = '{o.surrogate}': leave it None"
+    if o.kl_estimator == "k2" and o.use_bias_correction_kl and o.loss_beta:
+        yield (
+            "objective.kl_estimator = 'k2' has no bias correction (its own gradient is that of the KL): set "
+            "objective.use_bias_correction_kl = False"
+        )
+    if o.advantage_estimator != "grpo" and o.scale_rewards != "group":
+        yield (
+            f"objective.scale_rewards = '{o.scale_rewards}' has no part in objective.advantage_estimator = "
+            f"'{o.advantage_estimator}': leave it 'group'"
+        )
+    bounds = [name for name in ("importance_sampling_cap", "importance_sampling_floor") if getattr(o, name) is not None]
+    if o.old_logprobs == "behaviour" and bounds:
+        yield f"objective.{bounds[0]} has nothing to correct with objective.old_logprobs = 'behaviour'"
+    low, high = o.importance_sampling_floor, o.importance_sampling_cap
+    if low is not None and high is not None and low > high:
+        yield f"objective.importance_sampling_floor = {low} is above objective.importance_sampling_cap = {high}"
+    if not 0 < o.top_entropy_quantile <= 1:
+        yield f"objective.top_entropy_quantile must lie in (0, 1], got {o.top_entropy_quantile}"
 
 
 def _rewards(config: Config) -> Iterator[str]:
@@ -172,6 +216,8 @@ def _parts(reward: RewardConfig) -> Iterator[str]:
         yield f"reward.parts = '{reward.parts}' is unknown ({nearest(reward.parts, REWARD_SETS)})"
         return
     weights = REWARD_SETS[reward.parts] if isinstance(reward.parts, str) else dict(reward.parts)
+    if not weights:
+        yield "reward.parts is empty: a reward needs a part, such as {'correctness': 1.0}"
     known = {*PARTS, *FORMATS, *reward.functions}
     for part, weight in weights.items():
         if part not in known:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from pods_jax.buckets import bucket, ceil_div, pad_prompts
 from pods_jax.config.schema import Config
 from pods_jax.groups import Group
+
+NO_ROWS = np.zeros(0, int)
 
 
 class Batch(NamedTuple):
@@ -22,6 +24,10 @@ class Batch(NamedTuple):
       behaviour_logprobs: [P, m, T] from the sampler, for the mismatch metric and its correction.
       old_logprobs: [P, m, T] under the policy that the ratio is taken against; None: the current one (ratio 1).
       ref_logprobs: [P, m, T] under the KL's reference; None without KL.
+      policy_mask: [P, m, T] the tokens whose surrogate counts; None: all.
+      versions: [P, m] the step whose policy generated each rollout; None: not known.
+      left_out_lengths: [P, m] lengths of rollouts that are not in the batch and yet count as sequences of the loss, 0
+        for padding; left_out_tokens: [P, m] the number of their tokens that count. None: there are none.
     """
 
     prompts: Int[Array, "P S"]
@@ -32,27 +38,37 @@ class Batch(NamedTuple):
     behaviour_logprobs: Float[Array, "P m T"]
     old_logprobs: Float[Array, "P m T"] | None = None
     ref_logprobs: Float[Array, "P m T"] | None = None
+    policy_mask: Bool[Array, "P m T"] | None = None
+    versions: Int[Array, "P m"] | None = None
+    left_out_lengths: Int[Array, "P m"] | None = None
+    left_out_tokens: Int[Array, "P m"] | None = None
 
 
 class Kept(NamedTuple):
     """The rollouts of a group that are trained on: their k rows in it, and their advantages [k].
 
     A rule that draws with replacement may keep a row more than once.
+
+    Attributes:
+      masked: rows that were kept and are masked whole: they count as sequences of the loss, without tokens.
+      idle: True where the loss has no gradient from the rows: they count in its denominators, and are not computed.
     """
 
     group: Group
     rows: np.ndarray
     advantages: np.ndarray
+    masked: np.ndarray = NO_ROWS
+    idle: bool = False
 
 
-def make_batches(config: Config, kept: Sequence[Kept], devices: int) -> list[Batch]:
-    """A batch for each optimizer step of a pass over the groups, consecutive ones together (see `make_batch`).
+def update_shares(config: Config, kept: Sequence[Kept]) -> list[Sequence[Kept]]:
+    """The kept rollouts of each update in a pass over the groups, consecutive groups together.
 
-    There are objective.steps_per_generation, or as many as groups where these are fewer.
+    There are objective.steps_per_generation updates, or as many as groups where these are fewer.
     """
     count = max(1, min(config.objective.steps_per_generation, len(kept)))
     ends = [round(i * len(kept) / count) for i in range(count + 1)]
-    return [make_batch(config, kept[start:end], devices) for start, end in itertools.pairwise(ends)]
+    return [kept[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
@@ -64,8 +80,9 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
     in few sizes; completions are trimmed to a bucket.
     """
     size = block_size(config)
-    blocks = [block for k in kept for block in blocks_of(k, size)]
-    count = num_blocks(config, len(blocks), devices)
+    blocks = [block for k in kept if not k.idle for block in blocks_of(k, size)]
+    needed = sum(ceil_div(len(k.rows) + len(k.masked), size) for k in kept)  # idle ones too: shapes stay the same
+    count = num_blocks(config, needed, devices)
     longest = max((int(b.group.lengths[b.rows].max()) for b in blocks), default=1)
     T = trimmed_length(longest, config.rollout.max_completion_length)
     prompts, prompt_lengths = pad_prompts(
@@ -78,21 +95,44 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
         lengths=np.zeros((count, size), np.int32),
         advantages=np.zeros((count, size), np.float32),
         behaviour_logprobs=np.zeros((count, size, T), np.float32),
+        versions=np.zeros((count, size), np.int32),
+        left_out_lengths=_flat((count, size), [k.group.lengths[rows] for k in kept for rows in _left_out(k)]),
+        left_out_tokens=_flat((count, size), [_counting_tokens(k) for k in kept]),
     )
-    for i, (group, rows, advantages) in enumerate(blocks):
+    for i, (group, rows, advantages, *_) in enumerate(blocks):
         own = i, slice(len(rows))
         batch.completions[own] = group.tokens[rows, :T]
         batch.lengths[own] = group.lengths[rows]
         batch.advantages[own] = advantages
         batch.behaviour_logprobs[own] = group.logprobs[rows, :T]
+        batch.versions[own] = group.policy_versions[rows]
     if config.objective.old_logprobs == "behaviour":
         return batch._replace(old_logprobs=batch.behaviour_logprobs)
     return batch
 
 
+def _left_out(kept: Kept) -> list[np.ndarray]:
+    """Rows that are not in the batch and count as sequences."""
+    return [kept.rows, kept.masked] if kept.idle else [kept.masked]
+
+
+def _counting_tokens(kept: Kept) -> np.ndarray:
+    """The number of tokens that count, of each row of `_left_out`."""
+    idle = kept.group.lengths[kept.rows] if kept.idle else NO_ROWS
+    return np.concatenate([idle, np.zeros(len(kept.masked), int)])
+
+
+def _flat(shape: tuple[int, int], rows: Sequence[np.ndarray]) -> np.ndarray:
+    """The entries of all rows, one after the other, as an array of this shape; 0 behind them."""
+    out = np.zeros(shape, np.int32)
+    values = np.concatenate([NO_ROWS, *rows])
+    out.reshape(-1)[: len(values)] = values
+    return out
+
+
 def blocks_of(kept: Kept, size: int) -> list[Kept]:
     """A group's kept rollouts, `size` at a time, in the order of `make_batch`."""
-    group, rows, advantages = kept
+    group, rows, advantages, *_ = kept
     if len(rows) <= size:
         return [kept] * (len(rows) > 0)
     order = np.argsort(group.lengths[rows], kind="stable")

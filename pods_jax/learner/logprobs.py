@@ -31,6 +31,7 @@ def project(
     temperature: float,
     chunk_size: int | None,
     mesh: Mesh | None = None,
+    entropy_gradient: bool = False,
 ) -> Scores:
     """Log-softmax of the head's logits at the targets, minus logsumexp, `chunk_size` tokens at a time.
 
@@ -53,7 +54,8 @@ def project(
         entropy = normaliser - (jax.nn.softmax(logits) * logits).sum(-1)
         chosen = jax.lax.broadcasted_iota(target.dtype, logits.shape, 1) == target.reshape(-1, 1)
         logprobs = jnp.where(chosen, logits, 0.0).sum(-1) - normaliser  # a gather would want all logits on a device
-        return Scores(logprobs.reshape(target.shape), jax.lax.stop_gradient(entropy).reshape(target.shape))
+        entropy = entropy if entropy_gradient else jax.lax.stop_gradient(entropy)
+        return Scores(logprobs.reshape(target.shape), entropy.reshape(target.shape))
 
     B, N = targets.shape
     budget = LOGITS_BUDGET * (1 if mesh is None else mesh.size)
@@ -84,12 +86,17 @@ def group_logprobs(
     *,
     temperature: float = 1.0,
     chunk_size: int | None = None,
+    entropy_gradient: bool = False,
 ) -> Scores:
-    """Scores [P, n, T] of completions that share their group's prompt, each prompt computed once."""
+    """Scores [P, n, T] of completions that share their group's prompt, each prompt computed once.
+
+    entropy_gradient: False: entropies are constants to a gradient.
+    """
     hidden = model.apply({"params": params}, prompts, prompt_lengths, completions, method="group_hidden")
     P, _, _, D = hidden.shape
     mesh = model.activations and model.activations.mesh
-    scores = project(hidden.reshape(P, -1, D), params, completions.reshape(P, -1), temperature, chunk_size, mesh)
+    targets = completions.reshape(P, -1)
+    scores = project(hidden.reshape(P, -1, D), params, targets, temperature, chunk_size, mesh, entropy_gradient)
     return jax.tree.map(lambda x: x.reshape(completions.shape), scores)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,9 @@ from pods_jax.objective.losses import completion_mask, token_weights, weighted_l
 from pods_jax.parallel import batch_sharding, replicated
 
 OPTIONS = (
-    "surrogate", "epsilon", "epsilon_high", "delta", "kl_estimator", "use_bias_correction_kl",
-    "importance_sampling_level", "importance_sampling_cap",
+    "surrogate", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "kl_estimator",
+    "use_bias_correction_kl", "importance_sampling_level", "importance_sampling_mode", "importance_sampling_cap",
+    "importance_sampling_floor",
 )  # fmt: skip
 """Keys of the objective that a token's loss takes as they are."""
 
@@ -82,8 +83,16 @@ def _compiler_options(mesh: jax.sharding.Mesh) -> dict[str, str]:
     return {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"} if on_cpu else {}
 
 
-Micro = tuple[Batch, Array, Array]
-"""A micro-batch: rollouts, the mask of their tokens, and the tokens' weights in the loss."""
+class Micro(NamedTuple):
+    """A micro-batch: rollouts, the mask of their tokens, and the tokens' weights in the loss.
+
+    bonus: the tokens' weights in the entropy bonus; None without it.
+    """
+
+    batch: Batch
+    mask: Array
+    weights: Array
+    bonus: Array | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,56 +113,69 @@ class _Update:
     def __call__(self, state: TrainState, batch: Batch, base: Params | None = None):
         micro = self._micro_batches(batch)
         step = functools.partial(self._micro_step, state.params, base)
-        (loss, grads, sums), (gap, logprobs) = _accumulate(step, micro, self.widths(batch.completions.shape[-1]))
+        (loss, grads, sums), logprobs = _accumulate(step, micro, self.widths(batch.completions.shape[-1]))
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        tokens = jnp.maximum(batch.lengths.sum(), 1)
-        metrics = {name: value / tokens for name, value in sums.items()}
-        metrics |= {"loss": loss, "grad_norm": norm, "sampler_mismatch/max": gap.max(), "skipped_updates": 1 - finite}
+        metrics = {name: value / batch.lengths.sum() for name, value in sums.items()}  # NaN where nothing is trained on
+        metrics |= {"loss": loss, "grad_norm": norm, "skipped_updates": 1 - finite}
         state = jax.lax.cond(finite, self._stepped, lambda state, _: state, state, grads)
         return state, metrics, joined(logprobs)
 
     def _micro_batches(self, batch: Batch) -> Micro:
         """The batch, its mask and its tokens' weights, each cut into micro-batches."""
-        _, m, T = batch.completions.shape
+        P, m, T = batch.completions.shape
         mask = completion_mask(batch.lengths, T)
-        weights = token_weights(mask.reshape(-1, T), self.objective.loss_type, self.max_completion_length)
-        count = mask.shape[0] * m // self.micro_batch_size if self.micro_batch_size else 1
-        return jax.tree.map(functools.partial(cut, count=count), (batch, mask, weights.reshape(mask.shape)))
+        weights = self._token_weights(batch, mask)
+        bonus = None
+        if self.objective.entropy_coef:
+            counting = mask if batch.policy_mask is None else mask & batch.policy_mask
+            bonus = self.objective.entropy_coef * counting / jnp.maximum(counting.sum(), 1)
+        left_in = batch._replace(left_out_lengths=None, left_out_tokens=None)
+        count = P * m // self.micro_batch_size if self.micro_batch_size else 1
+        return jax.tree.map(functools.partial(cut, count=count), Micro(left_in, mask, weights, bonus))
+
+    def _token_weights(self, batch: Batch, mask: Array) -> Array:
+        """The weight of every token in the loss; rollouts that are left out count in its denominators."""
+        shape = mask.shape
+        lengths = batch.lengths
+        if batch.left_out_lengths is not None:
+            lengths = jnp.concatenate([lengths, batch.left_out_lengths])
+            mask = jnp.concatenate([mask, completion_mask(batch.left_out_tokens, shape[-1])])
+        limit = self.max_completion_length
+        weights = token_weights(mask.reshape(-1, shape[-1]), self.objective.loss_type, limit, lengths.ravel())
+        return weights.reshape(mask.shape)[: shape[0]]
 
     def _micro_step(self, params: Params, base: Params | None, micro: Micro):
-        """(loss, gradient, sums of statistics) of a micro-batch, and its (largest gap, log-probabilities).
+        """(loss, gradient, sums of statistics) of a micro-batch, and its log-probabilities.
 
         The gradient is at no time whole on a device.
         """
-        (loss, (sums, each)), grads = jax.value_and_grad(self._micro_loss, has_aux=True)(params, base, *micro)
-        return (loss, jax.lax.with_sharding_constraint(grads, self.shardings), sums), each
+        (loss, (sums, logprobs)), grads = jax.value_and_grad(self._micro_loss, has_aux=True)(params, base, micro)
+        return (loss, jax.lax.with_sharding_constraint(grads, self.shardings), sums), logprobs
 
-    def _micro_loss(self, params: Params, base: Params | None, batch: Batch, mask: Array, weights: Array):
-        """A micro-batch's share of the loss; sums of its per-token statistics; its largest gap and log-probabilities.
-
-        A gap is between the log-probabilities of the learner and the sampler.
-        """
+    def _micro_loss(self, params: Params, base: Params | None, micro: Micro):
+        """A micro-batch's share of the loss; sums of its per-token statistics, and its log-probabilities."""
         scores = group_logprobs(
             self.model,
             params if base is None else adapt(base, params, self.lora_scale),
-            batch.prompts,
-            batch.prompt_lengths,
-            batch.completions,
+            micro.batch.prompts,
+            micro.batch.prompt_lengths,
+            micro.batch.completions,
             temperature=self.temperature,
             chunk_size=self.chunk_size,
+            entropy_gradient=micro.bonus is not None,
         )
         options = {name: getattr(self.objective, name) for name in OPTIONS} | {"beta": self.objective.loss_beta}
-        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (scores, batch, mask, weights))
-        row_scores, row_batch, row_mask, row_weights = rows
+        row_scores, rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (scores, micro))
         loss, sums = weighted_loss(
-            row_scores.logprobs, row_batch.old_logprobs, row_batch.advantages, row_mask, row_weights,
-            ref_logprobs=row_batch.ref_logprobs, behaviour_logprobs=row_batch.behaviour_logprobs, **options,
+            row_scores.logprobs, rows.batch.old_logprobs, rows.batch.advantages, rows.mask, rows.weights,
+            ref_logprobs=rows.batch.ref_logprobs, behaviour_logprobs=rows.batch.behaviour_logprobs,
+            policy_mask=rows.batch.policy_mask, **options,
         )  # fmt: skip
-        gap = jnp.where(row_mask, jnp.abs(row_scores.logprobs - row_batch.behaviour_logprobs), 0.0)
-        entropies = jnp.where(row_mask, row_scores.entropies, 0.0)
-        sums |= {"entropy": entropies.sum(), "sampler_mismatch/mean": gap.sum()}
-        return loss, (sums, (gap.max(), scores.logprobs))
+        sums["entropy"] = jnp.where(rows.mask, row_scores.entropies, 0.0).sum()
+        if rows.bonus is not None:
+            loss -= jnp.where(rows.mask, row_scores.entropies, 0.0).ravel() @ rows.bonus.ravel()
+        return loss, (sums, scores.logprobs)
 
     def _stepped(self, state: TrainState, grads: Params) -> TrainState:
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
@@ -174,23 +196,25 @@ def joined(x: Array) -> Array:
 
 
 def _accumulate(step: Callable[[Micro], Any], micro: Micro, widths: tuple[int, ...]):
-    """Loss, gradient and statistics summed over the micro-batches, one after the other; gaps and log-probs of each."""
+    """Loss, gradient and statistics summed over the micro-batches, one after the other; log-probabilities of each."""
     first = jax.tree.map(lambda x: x[0], micro)
-    if len(micro[0].lengths) == 1:  # no second copy of the gradient to add it to
-        total, each = step(first)
-        return total, jax.tree.map(lambda x: x[None], each)
+    if len(micro.mask) == 1:  # no second copy of the gradient to add it to
+        total, logprobs = step(first)
+        return total, logprobs[None]
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(step, first))
+    programs = [lambda _: zeros, *(functools.partial(_at_width, step, width) for width in widths)]
 
     def body(total, micro):
-        index = jnp.searchsorted(jnp.array(widths), micro[0].lengths.max())
-        share, each = jax.lax.switch(index, [functools.partial(_at_width, step, w) for w in widths], micro)
-        return jax.tree.map(jnp.add, total, share), each
+        longest = micro.batch.lengths.max()
+        index = jnp.where(longest > 0, 1 + jnp.searchsorted(jnp.array(widths), longest), 0)  # empty ones cost nothing
+        share, logprobs = jax.lax.switch(index, programs, micro)
+        return jax.tree.map(jnp.add, total, share), logprobs
 
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(step, first)[0])
-    return jax.lax.scan(body, zeros, micro)
+    return jax.lax.scan(body, zeros[0], micro)
 
 
 def _at_width(step: Callable[[Micro], Any], width: int, micro: Micro):
     """`step` on the first `width` tokens of every rollout; the log-probabilities beyond are 0."""
-    T = micro[0].completions.shape[-1]
-    share, (gap, logprobs) = step(jax.tree.map(lambda x: x[..., :width] if x.ndim == 3 else x, micro))
-    return share, (gap, jnp.pad(logprobs, ((0, 0), (0, 0), (0, T - width))))
+    T = micro.mask.shape[-1]
+    share, logprobs = step(jax.tree.map(lambda x: x[..., :width] if x.ndim == 3 else x, micro))
+    return share, jnp.pad(logprobs, ((0, 0), (0, 0), (0, T - width)))

@@ -49,15 +49,20 @@ def group_advantages(
 
     Args:
       rewards: one row a group; rewards that are not finite are masked.
-      scale_rewards: "group" (each group's std), "batch" (one std over all members of all groups, around each
-        group's mean), "none" (no division: Dr. GRPO, Liu et al. 2025).
+      scale_rewards: divisor: "group" (each group's std), "batch" (the std of all rewards of the batch, as in TRL),
+        "pooled" (one std over all members, around each group's mean), "none" (no division: Dr. GRPO, Liu et al. 2025).
       ddof: 1 for the sample standard deviation (TRL, the PODS authors' code), 0 for the population's.
       epsilon: added to the standard deviation.
       mask: the members that count (default: all).
     """
     mask = jnp.isfinite(rewards) if mask is None else mask & jnp.isfinite(rewards)
     centred = centred_rewards(rewards, mask)
-    return divided(centred, _scale(centred, mask.sum(-1, keepdims=True), scale_rewards, ddof, epsilon))
+    if scale_rewards == "none":
+        return centred
+    if scale_rewards not in _SCALES:
+        names = ", ".join([*_SCALES, "none"])
+        raise ValueError(f"scale_rewards must be one of {names}, got {scale_rewards!r}")
+    return divided(centred, _SCALES[scale_rewards](centred, rewards, mask, ddof) + epsilon)
 
 
 def divided(centred: Array, scale: Array | float) -> Array:
@@ -74,23 +79,31 @@ def centred_rewards(rewards: Float[Array, "G g"], mask: Bool[Array, "G g"]) -> F
 
 
 def varies(rewards: Float[Array, "G g"], mask: Bool[Array, "G g"]) -> Bool[Array, "G 1"]:
-    """Whether each group has two members of different reward."""
+    """True for each group that has two members of different reward."""
     low = jnp.where(mask, rewards, jnp.inf).min(-1, keepdims=True)
     high = jnp.where(mask, rewards, -jnp.inf).max(-1, keepdims=True)
     return high > low
 
 
-def _scale(centred: Array, count: Array, scale_rewards: str, ddof: int, epsilon: float) -> Array | float:
-    if scale_rewards == "none":
-        return 1.0
-    squares = jnp.square(centred).sum(-1, keepdims=True)
-    count = count.astype(centred.dtype)
-    if scale_rewards == "batch":
-        squares = squares.sum()
-        count = count.sum()
-    elif scale_rewards != "group":
-        raise ValueError(f"scale_rewards must be 'group', 'batch' or 'none', got {scale_rewards!r}")
-    return jnp.sqrt(squares / jnp.maximum(count - ddof, 1)) + epsilon
+def _group_std(centred, rewards, mask, ddof):
+    return _std(centred, mask.sum(-1, keepdims=True), ddof, axis=-1)
+
+
+def _pooled_std(centred, rewards, mask, ddof):
+    return _std(centred, mask.sum(), ddof)
+
+
+def _batch_std(centred, rewards, mask, ddof):
+    return _std(centred_rewards(rewards.reshape(1, -1), mask.reshape(1, -1)), mask.sum(), ddof)
+
+
+def _std(centred: Array, count: Array, ddof: int, axis: int | None = None) -> Array:
+    """The deviation of values around a mean that was taken off; masked values are 0."""
+    squares = jnp.square(centred).sum(axis, keepdims=axis is not None)
+    return jnp.sqrt(squares / jnp.maximum(count.astype(centred.dtype) - ddof, 1))
+
+
+_SCALES = {"group": _group_std, "pooled": _pooled_std, "batch": _batch_std}
 
 
 # ---------------------------------------------------------------- REINFORCE's estimators

@@ -8,23 +8,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from pods_jax.objective.surrogates import SURROGATES
+from pods_jax.objective.corrections import importance_weights
+from pods_jax.objective.ratios import LEVELS, MAX_LOG_RATIO, bounded_exp
+from pods_jax.objective.surrogates import SURROGATES, SurrogateOptions
 from pods_jax.registry import Registry
 
 Metrics = dict[str, Array]
-_MAX_LOG_RATIO = 20.0
 _WEIGHT = "sampling/importance_sampling_ratio"
 
+
+# ---------------------------------------------------------------- weights of tokens
+
 LOSSES: Registry = Registry("loss_type")
-"""Aggregation modes by TRL's names: (lengths [R], mask [R, T], max_completion_length) -> weights [R, T]."""
-LEVELS: Registry = Registry("importance_sampling_level")
-"""Units of the ratio: (log-ratios of tokens [R, T], mask [R, T]) -> log-ratios [R, T]."""
+"""Weights of tokens in the batch's loss, by TRL's loss types: (lengths [R], mask [R, T], max_completion_length) ->
+weights [R, T]. A row of length 0 is padding. A row of a longer completion that is masked whole counts as a sequence."""
 
 
 @LOSSES.register("grpo")
 def grpo_weights(lengths, mask, max_completion_length):
-    """Mean over each sequence's tokens, then over sequences that have any (Shao et al. 2024, arXiv 2402.03300)."""
-    return mask / jnp.maximum(lengths, 1)[:, None] / jnp.maximum((lengths > 0).sum(), 1)
+    """Mean over each sequence's tokens, then over sequences (Shao et al. 2024, arXiv 2402.03300)."""
+    return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1) / _num_sequences(lengths)
 
 
 @LOSSES.register("bnpo")
@@ -34,7 +37,7 @@ def token_mean_weights(lengths, mask, max_completion_length):
 
     TRL's `bnpo` is the same mean taken over each micro-batch; with exact accumulation the two names coincide here.
     """
-    return mask / jnp.maximum(lengths.sum(), 1)
+    return mask / jnp.maximum(mask.sum(), 1)
 
 
 @LOSSES.register("dr_grpo")
@@ -45,15 +48,31 @@ def dr_grpo_weights(lengths, mask, max_completion_length):
     """
     if max_completion_length is None:
         raise ValueError("loss_type 'dr_grpo' divides by max_completion_length: pass it")
-    return mask / max_completion_length / jnp.maximum((lengths > 0).sum(), 1)
+    return mask / max_completion_length / _num_sequences(lengths)
+
+
+def _num_sequences(lengths):
+    return jnp.maximum((lengths > 0).sum(), 1)
 
 
 def token_weights(
-    mask: Bool[Array, "R T"], loss_type: str, max_completion_length: int | None = None
+    mask: Bool[Array, "R T"],
+    loss_type: str,
+    max_completion_length: int | None = None,
+    lengths: Int[Array, " R"] | None = None,
 ) -> Float[Array, "R T"]:
-    """The weight of every token in the loss of this batch; fully masked sequences leave the counts too."""
-    lengths = mask.sum(-1)
+    """The weight of every token in the loss of this batch.
+
+    Args:
+      mask: the tokens that count.
+      lengths: of the completions, 0 for padding; None: every row is a sequence, also one that is masked whole.
+    """
+    if lengths is None:
+        lengths = jnp.maximum(mask.sum(-1), 1)
     return LOSSES[loss_type](lengths, mask.astype(jnp.float32), max_completion_length)
+
+
+# ---------------------------------------------------------------- losses of tokens
 
 
 def token_losses(
@@ -63,105 +82,65 @@ def token_losses(
     mask: Bool[Array, "R T"],
     *,
     surrogate: str = "clip",
-    epsilon: float = 0.2,
-    epsilon_high: float | None = None,
-    delta: float | None = None,
     beta: float = 0.0,
     ref_logprobs: Float[Array, "R T"] | None = None,
     kl_estimator: str = "k3",
-    use_bias_correction_kl: bool = False,
+    use_bias_correction_kl: bool = True,
     importance_sampling_level: str = "token",
+    importance_sampling_mode: str = "token_truncate",
     importance_sampling_cap: float | None = None,
+    importance_sampling_floor: float | None = None,
     behaviour_logprobs: Float[Array, "R T"] | None = None,
+    policy_mask: Bool[Array, "R T"] | None = None,
+    **options: float | None,
 ) -> tuple[Float[Array, "R T"], dict[str, Bool[Array, "R T"] | Float[Array, "R T"]]]:
     """The surrogate of every token's ratio exp(logprobs - old_logprobs), plus beta times its KL to the reference.
 
     Also returns per-token statistics. TRL's option names.
 
     Args:
-      surrogate: a name in `SURROGATES`.
-      epsilon, epsilon_high, delta: what the surrogate clips at.
+      surrogate: a name in `SURROGATES`; options: fields of `SurrogateOptions`.
       beta, ref_logprobs, kl_estimator: KL penalty inside the per-token loss; "k1", "k2" or "k3".
-      use_bias_correction_kl: multiply the KL estimate by the token's ratio, through which gradients flow too: with k1
-        and k3, value and gradient are then unbiased for KL(policy || reference) (DeepSeek-V3.2, 2025).
+      use_bias_correction_kl: multiplies the KL estimate by the ratio, through which gradients flow too: with k1 and k3
+        and the ratios of tokens, value and gradient are then unbiased for KL(policy || reference) (DeepSeek-V3.2,
+        2025). The default is TRL's.
       importance_sampling_level: a name in `LEVELS`.
-      importance_sampling_cap, behaviour_logprobs: multiply the surrogate by min(old / behaviour, cap), without
-        gradient, where behaviour is the policy that sampled: truncated importance sampling for what sampler and
-        learner disagree on, and for staleness (Yao et al. 2025; TRL's "token_truncate"). None: no correction.
+      importance_sampling_mode, importance_sampling_cap, importance_sampling_floor, behaviour_logprobs: the weight of
+        `corrections.importance_weights`, by which the surrogate is multiplied. Cap and floor None: no weight.
+      policy_mask: the tokens whose surrogate counts (TRL's high-entropy tokens); None: all. The KL counts everywhere.
     """
     logprobs = jnp.where(mask, logprobs, 0.0)
     old_logprobs = jnp.where(mask, old_logprobs, 0.0)
-    log_ratio = logprobs - old_logprobs
-    loss, low, high = SURROGATES[surrogate](
-        bounded_exp(LEVELS[importance_sampling_level](log_ratio, mask)),
-        logprobs,
-        advantages[:, None],
-        epsilon=epsilon,
-        epsilon_high=epsilon_high,
-        delta=delta,
-    )
+    ratio = bounded_exp(LEVELS[importance_sampling_level](logprobs - old_logprobs, mask))
+    loss, low, high = SURROGATES[surrogate](ratio, logprobs, advantages[:, None], mask, SurrogateOptions(**options))
     stats = {"clip_ratio/low_mean": low, "clip_ratio/high_mean": high, "clip_ratio/region_mean": low | high}
-    if importance_sampling_cap is not None:
-        weights = truncated_weights(old_logprobs, behaviour_logprobs, mask, importance_sampling_cap)
+    if policy_mask is not None:
+        loss *= policy_mask
+    if importance_sampling_cap is not None or importance_sampling_floor is not None:
+        if behaviour_logprobs is None:
+            raise ValueError("importance_sampling_cap and importance_sampling_floor need behaviour_logprobs")
+        bounds = {"floor": importance_sampling_floor, "cap": importance_sampling_cap}
+        weights = importance_weights(importance_sampling_mode, old_logprobs, behaviour_logprobs, mask, **bounds)
         loss *= weights
-        stats |= {f"{_WEIGHT}/mean": weights, f"{_WEIGHT}/capped": weights == importance_sampling_cap}
+        stats |= {f"{_WEIGHT}/mean": weights, f"{_WEIGHT}/capped": _at_bounds(weights, **bounds)}
     if beta:
         if ref_logprobs is None:
             raise ValueError("beta > 0 needs ref_logprobs")
         stats["kl"] = kl_estimate(logprobs, jnp.where(mask, ref_logprobs, 0.0), kl_estimator)
         if use_bias_correction_kl:
-            stats["kl"] *= bounded_exp(log_ratio)
+            stats["kl"] *= ratio
         loss += beta * stats["kl"]
     return loss, stats
 
 
-def bounded_exp(log_ratio: Float[Array, "..."]) -> Float[Array, "..."]:
-    """exp, its input clamped to [-20, 20]: clamping its output would leave NaN gradients."""
-    return jnp.exp(jnp.clip(log_ratio, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
-
-
-def truncated_weights(
-    old_logprobs: Float[Array, "R T"],
-    behaviour_logprobs: Float[Array, "R T"] | None,
-    mask: Bool[Array, "R T"],
-    cap: float,
-) -> Float[Array, "R T"]:
-    """min(old / behaviour, cap) of every token, without gradient."""
-    if behaviour_logprobs is None:
-        raise ValueError("importance_sampling_cap needs behaviour_logprobs")
-    log_weight = jnp.where(mask, old_logprobs - behaviour_logprobs, 0.0)
-    return jax.lax.stop_gradient(jnp.minimum(bounded_exp(log_weight), cap))
-
-
-# ---------------------------------------------------------------- levels of the importance ratio
-
-
-@LEVELS.register("token")
-def token_level(log_ratio, mask):
-    """Every token's own."""
-    return log_ratio
-
-
-@LEVELS.register("sequence")
-def sequence_level(log_ratio, mask):
-    """The mean over the sequence's tokens: its length-normalised ratio (GSPO; Zheng et al. 2025, arXiv 2507.18071)."""
-    mean = log_ratio.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
-    return jnp.broadcast_to(mean, mask.shape)
-
-
-@LEVELS.register("sequence_token")
-def sequence_token_level(log_ratio, mask):
-    """The sequence's in value, each token's own in gradient (GSPO-token; Zheng et al. 2025, arXiv 2507.18071)."""
-    sg = jax.lax.stop_gradient
-    return sg(sequence_level(log_ratio, mask)) + (log_ratio - sg(log_ratio))
-
-
-# ---------------------------------------------------------------- KL
+def _at_bounds(weights: Array, floor: float | None, cap: float | None) -> Array:
+    """True for the weights that a bound has changed: moved to it, or set to 0."""
+    return (weights == 0) | (weights == floor) | (weights == cap)
 
 
 def kl_estimate(logprobs: Array, ref_logprobs: Array, estimator: str) -> Array:
     """Per-token estimate of KL(policy || reference) from the policy's samples (Schulman 2020): k1, k2 or k3."""
-    d = jnp.clip(ref_logprobs - logprobs, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    d = jnp.clip(ref_logprobs - logprobs, -MAX_LOG_RATIO, MAX_LOG_RATIO)
     if estimator not in _KL:
         raise ValueError(f"kl_estimator must be one of {', '.join(_KL)}, got {estimator!r}")
     return _KL[estimator](d)

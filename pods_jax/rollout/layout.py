@@ -43,7 +43,7 @@ class Layout(NamedTuple):
 def block_size(counts: Sequence[int], limit: int) -> int:
     """The cheapest g up to a limit, if a block costs as much as g + 1 rollouts; for equal counts n, it is n.
 
-    It depends on the distinct counts, not on the number of prompts that have each, so that g is the same in every round.
+    It depends on the distinct counts, not on the number of prompts that have each: g is the same in every round.
     """
     distinct = set(counts)
 

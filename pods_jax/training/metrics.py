@@ -10,25 +10,30 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pods_jax.groups import Group
+from pods_jax.learner.batch import Batch
+from pods_jax.objective.losses import completion_mask
+from pods_jax.parallel import to_host
 from pods_jax.selection.statistics import SelectionStatistics
 
+_DIFFERENCE = "sampling/sampling_logp_difference"
 TROUBLES = ("timeout", "crashed", "no answer", "unparsed")
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Rewards and lengths of all rollouts that a step generated, trained on or not. groups: one a request.
 
-    `reward*` covers finite rewards. Prompts to which an allocator commits more rollouts weigh more here;
-    `candidate_metrics` has the success rate of prompts as they come.
+    `reward*` covers finite rewards; `reward_std` is the sample deviation of all of them, as in TRL. Prompts to which an
+    allocator commits more rollouts weigh more here; `candidate_metrics` has the success rate of prompts as they come.
     """
     rewards = [g.rewards[np.isfinite(g.rewards)] for g in groups]
     lengths = np.concatenate([g.lengths for g in groups])
     return {
         "reward": _mean(rewards),
-        "reward_std": float(np.mean([r.std(ddof=1) if len(r) > 1 else 0.0 for r in rewards])),
+        "reward_std": _std(np.concatenate(rewards)),
         "frac_reward_zero_std": float(np.mean([len(r) == 0 or r.max() == r.min() for r in rewards])),
         "frac_reward_invalid": 1.0 - _mean([np.isfinite(g.rewards) for g in groups]),
         "accuracy": _mean([g.correct for g in groups]),
@@ -61,6 +66,45 @@ def staleness_metrics(versions: Sequence[np.ndarray], current: int) -> dict[str,
     return {"staleness/mean": _mean([ages]), "staleness/max": float(ages.max(initial=0))}
 
 
+def mismatch_metrics(before: Sequence[jax.Array], batches: Sequence[Batch], current: int) -> dict[str, float]:
+    """Distance, in nats a token, of the policy before the step's first update from the log-probabilities sampled with.
+
+    `sampling/sampling_logp_difference/*` (TRL's names) cover the rollouts of the current policy, and so tell what
+    sampler and learner compute differently. Older rollouts have `staleness/logp_difference_mean/AGE`, by their age in
+    steps.
+
+    Args:
+      before: [P, m, T] log-probabilities under that policy, of each batch.
+      current: the step of that policy.
+    """
+    pairs = zip(before, batches, strict=True)
+    sums, maxima = zip(*(_differences(x, b.behaviour_logprobs, b.lengths) for x, b in pairs), strict=True)
+    sums, maxima, lengths, ages = map(
+        _flat_on_host, (sums, maxima, [b.lengths for b in batches], [current - b.versions for b in batches])
+    )
+    metrics = {}
+    for age in np.unique(ages[lengths > 0]):
+        own = (lengths > 0) & (ages == age)
+        mean = float(sums[own].sum() / lengths[own].sum())
+        if age == 0:
+            metrics |= {f"{_DIFFERENCE}/mean": mean, f"{_DIFFERENCE}/max": float(maxima[own].max())}
+        else:
+            metrics[f"staleness/logp_difference_mean/{age}"] = mean
+    return metrics
+
+
+def _flat_on_host(arrays: Sequence[jax.Array]) -> np.ndarray:
+    return np.concatenate([x.ravel() for x in to_host(list(arrays))])
+
+
+@jax.jit
+def _differences(logprobs: jax.Array, behaviour_logprobs: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Sum and maximum [P, m] of each rollout's absolute differences."""
+    own = completion_mask(lengths, logprobs.shape[-1])
+    gaps = jnp.where(own, jnp.abs(logprobs - behaviour_logprobs), 0.0)
+    return gaps.sum(-1), gaps.max(-1)
+
+
 def verdict_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Mean and population deviation of each reward part, and the share of verdicts of each kind in `TROUBLES`."""
     metrics = {}
@@ -88,6 +132,11 @@ def selection_metrics(groups: Sequence[Group], stats: SelectionStatistics, kept:
         "selection/frac_degenerate": float(stats.degenerate.mean()),
         "selection/num_invalid": float(sum((~np.isfinite(g.rewards)).sum() for g in groups)),
     }
+
+
+def _std(values: np.ndarray) -> float:
+    """Sample deviation; 0 of fewer than two values."""
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
 
 
 def _mean(parts: Sequence[np.ndarray]) -> float:

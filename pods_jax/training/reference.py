@@ -34,8 +34,13 @@ class Scorer:
     chunk_size: int | None
 
     def __call__(self, params: Params, prompts: Any, prompt_lengths: Any, completions: Any) -> jax.Array:
-        """prompts: [P, S]; prompt_lengths: [P]; completions: [P, n, T]; all on the devices."""
+        """Log-probabilities; prompts: [P, S]; prompt_lengths: [P]; completions: [P, n, T]; all on the devices."""
         return _score(self.model, params, prompts, prompt_lengths, completions, **self._options(completions.shape))
+
+    def entropies(self, params: Params, prompts: Any, prompt_lengths: Any, completions: Any) -> jax.Array:
+        """Entropies [P, n, T] of the tokens' distributions, in nats; arguments as in a call."""
+        options = self._options(completions.shape) | {"field": "entropies"}
+        return _score(self.model, params, prompts, prompt_lengths, completions, **options)
 
     def lower(self, params: Any, prompts: Any, prompt_lengths: Any, completions: Any) -> jax.stages.Lowered:
         """The program of a call, from shapes in place of arrays."""
@@ -58,15 +63,16 @@ def make_scorer(config: Config, model: Decoder, mesh: jax.sharding.Mesh) -> Scor
     )
 
 
-@functools.partial(jax.jit, static_argnames=("model", "count", "temperature", "chunk_size"))
+@functools.partial(jax.jit, static_argnames=("model", "count", "temperature", "chunk_size", "field"))
 def _score(
     model: Decoder, params: Params, prompts: Int[Array, "P S"], prompt_lengths: Int[Array, " P"],
     completions: Int[Array, "P n T"], *, count: int, temperature: float, chunk_size: int | None,
+    field: str = "logprobs",
 ) -> Float[Array, "P n T"]:  # fmt: skip
-    """One of `count` micro-batches after the other."""
+    """A field of the completions' `Scores`, one of `count` micro-batches after the other."""
 
     def score(rows: tuple[Array, Array, Array]) -> Array:
-        return group_logprobs(model, params, *rows, temperature=temperature, chunk_size=chunk_size).logprobs
+        return getattr(group_logprobs(model, params, *rows, temperature=temperature, chunk_size=chunk_size), field)
 
     return joined(jax.lax.map(score, tuple(cut(x, count) for x in (prompts, prompt_lengths, completions))))
 

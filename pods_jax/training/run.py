@@ -127,7 +127,12 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Cal
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:
     """The optimizer, whose schedule ends with the run."""
-    return make_optimizer(config.optimizer, config.training.num_steps * config.objective.updates_per_step)
+    return make_optimizer(config.optimizer, total_updates(config))
+
+
+def total_updates(config: Config) -> int:
+    """Number of updates in a run of training.num_steps."""
+    return config.training.num_steps * config.objective.updates_per_step
 
 
 def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh, **options: Any) -> Callable:

@@ -1,8 +1,9 @@
 """One training step: allocate, sample, verify, select, update."""
 
 import functools
+import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,11 @@ from pods_jax.config.schema import Config, ObjectiveConfig
 from pods_jax.errors import UserError
 from pods_jax.groups import Group, Request
 from pods_jax.learner import Batch
-from pods_jax.learner.batch import Kept, make_batches
+from pods_jax.learner.batch import Kept, make_batch, update_shares
 from pods_jax.learner.optimizer import make_schedule
 from pods_jax.models.decoder import Params
 from pods_jax.objective import estimate_advantages
+from pods_jax.objective.losses import completion_mask
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.selection import select, selection_statistics
 from pods_jax.training.experience import rollout_groups
@@ -25,13 +27,14 @@ from pods_jax.training.metrics import (
     candidate_metrics,
     count_generated,
     count_trained,
+    mismatch_metrics,
     rollout_metrics,
     selection_metrics,
     settle,
     staleness_metrics,
 )
 from pods_jax.training.reference import penalised
-from pods_jax.training.run import Run
+from pods_jax.training.run import Run, total_updates
 
 Metrics = dict[str, float]
 
@@ -58,62 +61,94 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
         return {}, []
     with run.clock.phase("select"):
         kept, metrics = select_groups(run.config, groups, select_key)
-        batches = make_batches(run.config, kept, num_shards(run.mesh))
+        shares = update_shares(run.config, kept)
     with run.clock.phase("update"):
-        metrics |= optimise(run, batches)
-    trained = [(k.group, np.unique(k.rows)) for k in kept]
-    count_trained(run.totals, [group.lengths[rows] for group, rows in trained])
+        metrics["learning_rate"] = learning_rate(run.config, int(run.state.step))
+        found, changed = optimise(run, shares, step)
+        metrics |= found
+    trained = [k for share in itertools.compress(shares, changed) for k in share]
+    count_trained(run.totals, [k.group.lengths[np.unique(k.rows)] for k in trained])
     metrics |= settle(run.totals, run.allocator.held()) | run.allocator.metrics()
-    metrics |= staleness_metrics([group.policy_versions[rows] for group, rows in trained], step - 1)
+    metrics |= staleness_metrics([k.group.policy_versions[np.unique(k.rows)] for k in kept], step - 1)
     metrics |= rollout_metrics(generated or groups) | candidate_metrics(generated)
-    return metrics | {"learning_rate": _learning_rate(run, step)}, groups
+    return metrics, groups
 
 
-def _learning_rate(run: Run, step: int) -> float:
-    """The rate of the step's first update."""
-    per_step = run.config.objective.updates_per_step
-    schedule = make_schedule(run.config.optimizer, run.config.training.num_steps * per_step)
-    return float(schedule((step - 1) * per_step))
+def learning_rate(config: Config, num_updates: int) -> float:
+    """The rate of the update after `num_updates` that changed the parameters, as the optimizer's own count has it."""
+    return float(make_schedule(config.optimizer, total_updates(config))(num_updates))
 
 
-def optimise(run: Run, batches: Sequence[Batch]) -> Metrics:
-    """num_iterations passes over the batches, an optimizer step on each; metrics are means over the last pass.
+# ---------------------------------------------------------------- the updates
 
-    Unless the batches name old log-probabilities, ratios are taken against the policy before the first of these steps.
+
+def optimise(run: Run, shares: Sequence[Sequence[Kept]], step: int) -> tuple[Metrics, list[bool]]:
+    """num_iterations passes over the shares of the kept rollouts, an optimizer step on each.
+
+    Unless the config names other old log-probabilities, ratios are taken against the policy before the first of these
+    updates.
+
+    Returns:
+      metrics: means over the last pass's updates, without skipped ones; NaN if all were skipped.
+      changed: for each share, whether one of its updates changed the parameters.
 
     Raises:
       Diverged: training.max_skipped_updates updates in a row were skipped.
     """
+    batches = [make_batch(run.config, share, num_shards(run.mesh)) for share in shares]
     on_device = [_completed(run, batch, first=i == 0) for i, batch in enumerate(batches)]
+    before: list[jax.Array | None] = [batch.old_logprobs for batch in on_device]
     taken = []
     for _ in range(run.config.objective.num_iterations):
         for i, batch in enumerate(on_device):
             run.state, metrics, logprobs = run.update(run.state, batch, run.base)
             taken.append(metrics)
             if batch.old_logprobs is None:
+                before[i] = logprobs
                 on_device[i] = batch._replace(old_logprobs=logprobs)
     taken = jax.device_get(taken)
     for metrics in taken:
         run.skipped_in_a_row = run.skipped_in_a_row + 1 if metrics["skipped_updates"] else 0
     if run.skipped_in_a_row >= run.config.training.max_skipped_updates:
         raise Diverged(batches[-1])
-    combined = {k: _combined(k, [float(m[k]) for m in taken[-len(batches) :]]) for k in taken[-1]}
-    return combined | {"skipped_updates": float(sum(m["skipped_updates"] for m in taken))}
+    skipped = np.array([metrics["skipped_updates"] for metrics in taken]).reshape(-1, len(batches)) > 0
+    found = _means(taken[-len(batches) :]) | {"skipped_updates": float(skipped.sum())}
+    if run.config.objective.old_logprobs == "recompute":
+        found |= mismatch_metrics(before, on_device, step - 1)
+    return found, (~skipped.all(0)).tolist()
 
 
 def _completed(run: Run, batch: Batch, first: bool) -> Batch:
-    """The batch on the devices, with the log-probabilities that its loss needs; the first one's own serve as old."""
+    """The batch on the devices, with all that its loss needs; the first one's own log-probabilities serve as old."""
     batch = place(batch, batch_sharding(run.mesh))
     rollouts = batch.prompts, batch.prompt_lengths, batch.completions
     if run.config.objective.loss_beta:
         batch = batch._replace(ref_logprobs=run.scorer(run.ref_params, *rollouts))
     if batch.old_logprobs is None and not first:
         batch = batch._replace(old_logprobs=run.scorer(run.policy_params(), *rollouts))
+    quantile = run.config.objective.top_entropy_quantile
+    if quantile < 1:
+        entropies = run.scorer.entropies(run.policy_params(), *rollouts)
+        batch = batch._replace(policy_mask=_high_entropy(entropies, batch.lengths, 1 - quantile))
     return batch
 
 
-def _combined(name: str, values: Sequence[float]) -> float:
-    return max(values) if name.endswith("/max") else float(np.mean(values))
+@jax.jit
+def _high_entropy(entropies: jax.Array, lengths: jax.Array, quantile: float) -> jax.Array:
+    """The tokens [P, m, T] whose entropy is at least the quantile over all tokens (Wang et al. 2025, 2506.01939)."""
+    mask = completion_mask(lengths, entropies.shape[-1])
+    return mask & (entropies >= jnp.nanquantile(jnp.where(mask, entropies, jnp.nan), quantile))
+
+
+def _means(taken: Sequence[Mapping[str, np.ndarray]]) -> Metrics:
+    """Means by name over the updates that were not skipped; NaN if there are none, or where none has a number."""
+    updates = [metrics for metrics in taken if not metrics["skipped_updates"]]
+    return {name: _mean_of_numbers(np.array([metrics[name] for metrics in updates], float)) for name in taken[0]}
+
+
+def _mean_of_numbers(values: np.ndarray) -> float:
+    numbers = values[~np.isnan(values)]
+    return float(numbers.mean()) if numbers.size else float("nan")
 
 
 # ---------------------------------------------------------------- rounds
@@ -171,36 +206,51 @@ def claim(taken: dict[int, list[range]], requests: Sequence[Request]) -> None:
 
 
 def select_groups(config: Config, groups: Sequence[Group], key: jax.Array) -> tuple[list[Kept], Metrics]:
-    """m rollouts of every group under the selection rule, and how their rewards compare.
+    """m rollouts of every group under the selection rule, and metrics of their rewards.
 
     A group that has fewer than m, or whose rule is "all", keeps all it has. Rewards that are not finite have no part in
-    selection, statistics and update; nor has, with objective.mask_truncated_completions, a truncated completion in the
-    update, though it does in the other two.
+    selection, statistics and update. With objective.mask_truncated_completions neither have truncated completions; only
+    under the rule "all" their rewards are part of the statistics, and they count as sequences of the loss, as in TRL.
 
     Raises:
       UserError: the rule's indices are not those of rollouts.
     """
+    o = config.objective
     n = bucket(max(len(g.rewards) for g in groups))
     rule = config.selection.rule
-    m = config.selection.num_kept
+    num_kept = n if rule == "all" else min(config.selection.num_kept, n)
     rewards = _padded([g.rewards for g in groups], n, np.nan)
-    lengths, truncated = (_padded([getattr(g, name) for g in groups], n, 0) for name in ("lengths", "truncated"))
+    lengths = _padded([g.lengths for g in groups], n, 0)
+    masked = _padded([g.truncated for g in groups], n, 0).astype(bool) & o.mask_truncated_completions
+    if rule != "all":
+        rewards = np.where(masked, np.nan, rewards)
     aux = {"lengths": lengths, "entropies": _padded([_entropies(g) for g in groups], n, 0)}
-    chosen = _choose(rewards, key, aux, rule=rule, num_kept=n if rule == "all" else min(m, n), o=config.objective)
+    chosen = _choose(rewards, key, aux, rule=rule, num_kept=num_kept, o=o)
     rows, advantages, stats = jax.tree.map(lambda x: x[: len(groups)], jax.device_get(chosen))
     if rows.min() < 0 or rows.max() >= n:
         raise UserError(f"selection rule '{rule}' returned an index outside of a group: {rows.min()} to {rows.max()}")
     metrics = selection_metrics(groups, stats, np.take_along_axis(rewards[: len(groups)], rows, 1))
-    usable = np.isfinite(rewards) & ~(truncated & config.objective.mask_truncated_completions)
-    kept = []
-    for group, row, values, ok in zip(groups, rows, advantages, usable, strict=False):  # usable has padding at its end
-        kept.append(Kept(group, row[ok[row]], values[ok[row]]))
-    return kept, metrics
+    finite = np.isfinite(rewards)
+    columns = zip(groups, rows, advantages, finite, masked, strict=False)  # the last two have padding at their ends
+    return [_kept(o, *column) for column in columns], metrics
+
+
+def _kept(
+    o: ObjectiveConfig, group: Group, rows: np.ndarray, advantages: np.ndarray, finite: np.ndarray, masked: np.ndarray
+) -> Kept:
+    """The usable ones of a group's chosen rows, and their place in the loss."""
+    usable = (finite & ~masked)[rows]
+    kept = Kept(group, rows[usable], advantages[usable], rows[(finite & masked)[rows]])
+    if np.any(kept.advantages) or (o.has_other_gradients and o.zero_variance_groups == "keep"):
+        return kept
+    if o.zero_variance_groups == "drop":
+        return Kept(group, rows[:0], advantages[:0])
+    return kept._replace(idle=True)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "num_kept", "o"))
 def _choose(rewards, key, aux, *, rule: str, num_kept: int, o: ObjectiveConfig):
-    """Kept indices [P, m], their advantages, and what was selected; padding has NaN for a reward."""
+    """Kept indices [P, m], their advantages, and statistics of the selection; padding has NaN for a reward."""
     indices = select(rule, rewards, num_kept, key, **aux)
     advantages = functools.partial(
         estimate_advantages, o.advantage_estimator, scale_rewards=o.scale_rewards, ddof=o.ddof,

@@ -71,7 +71,7 @@ def train(
     tokenizer: CharTokenizer,
     on_step: Callable[[int, float], None],
 ) -> Params:
-    """Parameters after c.num_steps of next-token training on demonstrations, with the loss on their completions only."""
+    """Parameters after c.num_steps of next-token training on demonstrations; only completions are in the loss."""
     optimizer = make_optimizer(_optimizer_config(c), c.num_steps)
     params = init_params(model, jax.random.key(c.seed))
     state = optimizer.init(params)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pods_jax.config.schema import Config, flat, to_dict
 from pods_jax.errors import UserError
-from pods_jax.io import make_folder, read_jsonl, write_atomic, writing
+from pods_jax.io import finite, make_folder, read_jsonl, write_atomic, writing
 from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
@@ -52,11 +52,11 @@ class Workdir:
             write_atomic(self.path / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
-        """Adds one line to a JSON-lines file, flushed to the system before it returns."""
+        """Adds one line to a JSON-lines file, flushed to the system before it returns; NaN becomes null."""
         if not self._writes:
             return
         with writing(self.path), open(self.path / name, "a", encoding="utf-8") as f:
-            f.write(json.dumps(record) + "\n")
+            f.write(json.dumps(finite(dict(record))) + "\n")
 
     def save_arrays(self, name: str, arrays: Mapping[str, Any]) -> Path:
         """Writes those that are not None as an .npz file."""

@@ -35,15 +35,32 @@ def test_none_only_subtracts_the_mean():
 
 
 @pytest.mark.parametrize("ddof", [0, 1])
-def test_batch_divides_by_the_spread_of_all_members_around_their_groups_means(ddof):
+def test_pooled_divides_by_the_spread_of_all_members_around_their_groups_means(ddof):
     centred = np.float64(REWARDS) - REWARDS.mean(1, keepdims=True)
     expected = centred / (np.sqrt((centred**2).sum() / (REWARDS.size - ddof)) + 1e-4)
+    advantages = group_advantages(jnp.asarray(REWARDS), scale_rewards="pooled", ddof=ddof)
+    np.testing.assert_allclose(advantages, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_batch_divides_by_the_deviation_of_all_rewards(ddof):
+    """TRL's meaning: the deviation around one mean, which the groups' own means add to."""
+    centred = np.float64(REWARDS) - REWARDS.mean(1, keepdims=True)
+    expected = centred / (np.float64(REWARDS).std(ddof=ddof) + 1e-4)
     advantages = group_advantages(jnp.asarray(REWARDS), scale_rewards="batch", ddof=ddof)
     np.testing.assert_allclose(advantages, expected, rtol=2e-5, atol=1e-6)
 
 
+def test_masked_rewards_have_no_part_in_the_batch():
+    rewards = np.where(np.arange(4) < 3, np.float64(REWARDS), np.nan)
+    centred = rewards - np.nanmean(rewards, 1, keepdims=True)
+    expected = np.nan_to_num(centred / (np.nanstd(rewards, ddof=1) + 1e-4))
+    advantages = group_advantages(jnp.asarray(rewards, jnp.float32), scale_rewards="batch")
+    np.testing.assert_allclose(advantages, expected, rtol=2e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("epsilon", [1e-4, 0.0])
-@pytest.mark.parametrize("scale_rewards", ["group", "batch", "none"])
+@pytest.mark.parametrize("scale_rewards", ["group", "batch", "pooled", "none"])
 def test_equal_rewards_give_exactly_zero(scale_rewards, epsilon):
     """0.35 and 0.1 are no binary fractions: their mean in float32 need not equal them."""
     for value in (0.35, 0.1, 1e6 + 0.3, 0.0):
@@ -56,7 +73,7 @@ def test_one_against_seven_stays_bounded():
     np.testing.assert_allclose(group_advantages(jnp.asarray(rewards)), numpy_advantages(rewards), rtol=1e-5)
 
 
-@pytest.mark.parametrize("scale_rewards", ["group", "batch", "none"])
+@pytest.mark.parametrize("scale_rewards", ["group", "batch", "pooled", "none"])
 def test_a_group_of_one_gets_zero(scale_rewards):
     assert not np.any(group_advantages(jnp.array([[0.7], [3.0]]), scale_rewards=scale_rewards))
 
@@ -103,5 +120,5 @@ def test_a_common_offset_changes_nothing():
 
 
 def test_a_bad_name_is_an_error():
-    with pytest.raises(ValueError, match="scale_rewards must be 'group', 'batch' or 'none', got 'std'"):
+    with pytest.raises(ValueError, match="scale_rewards must be one of group, pooled, batch, none, got 'std'"):
         group_advantages(jnp.asarray(REWARDS), scale_rewards="std")

@@ -62,24 +62,24 @@ def surrogate_loss(name, ratio, r, t, **clip):
 def token_loss(r, t, surrogate="clip", importance_sampling_level="token", importance_sampling_cap=None, **options):
     """Of one token; options: the clipping's, and the KL's."""
     beta, estimator = options.pop("beta", 0.0), options.pop("kl_estimator", "k3")
-    corrected = options.pop("use_bias_correction_kl", False)
+    corrected = options.pop("use_bias_correction_kl", True)
     ratio = math.exp(float(LOGPROBS[r, t]) - float(OLD[r, t]))
     level = ratio if importance_sampling_level == "token" else sequence_ratio(r)
     weight = math.exp(float(OLD[r, t]) - float(BEHAVIOUR[r, t]))
     weight = 1.0 if importance_sampling_cap is None else min(weight, importance_sampling_cap)
-    penalty = beta * kl(float(REF[r, t]) - float(LOGPROBS[r, t]), estimator) * (ratio if corrected else 1)
+    penalty = beta * kl(float(REF[r, t]) - float(LOGPROBS[r, t]), estimator) * (level if corrected else 1)
     return weight * surrogate_loss(surrogate, level, r, t, **options) + penalty
 
 
 def expected_loss(loss_type="grpo", **options):
-    """Sequence 2 has no tokens: it leaves every count."""
+    """Sequence 2 has no tokens: it counts as a sequence, as in TRL."""
     sums = [sum(token_loss(r, t, **options) for t in range(LENGTHS[r])) for r in (0, 1, 3)]
     lengths = LENGTHS[[0, 1, 3]]
     return {
-        "grpo": sum(s / n for s, n in zip(sums, lengths, strict=True)) / 3,
+        "grpo": sum(s / n for s, n in zip(sums, lengths, strict=True)) / 4,
         "dapo": sum(sums) / lengths.sum(),
         "bnpo": sum(sums) / lengths.sum(),
-        "dr_grpo": sum(sums) / LIMIT / 3,
+        "dr_grpo": sum(sums) / LIMIT / 4,
     }[loss_type]
 
 
@@ -91,6 +91,8 @@ OPTIONS = [
     {"beta": 0.3, "kl_estimator": "k1"},
     {"beta": 0.3, "kl_estimator": "k2"},
     {"beta": 0.3, "kl_estimator": "k3"},
+    {"beta": 0.3, "use_bias_correction_kl": False},
+    {"beta": 0.3, "importance_sampling_level": "sequence"},
     {"beta": 0.3, "use_bias_correction_kl": True, "importance_sampling_cap": 1.1},
     {"importance_sampling_level": "sequence", "epsilon": 3e-2, "epsilon_high": 4e-2},
     {"importance_sampling_level": "sequence_token", "epsilon": 3e-2, "epsilon_high": 4e-2},
@@ -114,7 +116,8 @@ def test_metrics_are_means_over_the_tokens_that_count():
     ratios = np.exp(np.float64(LOGPROBS) - OLD)
     low = MASK & (ratios < 0.9) & (ADVANTAGES < 0)[:, None]
     high = MASK & (ratios > 1.3) & (ADVANTAGES > 0)[:, None]
-    kls = [kl(float(REF[r, t]) - float(LOGPROBS[r, t]), "k3") for r, t in zip(*np.nonzero(MASK), strict=True)]
+    log_ratios = np.float64(REF) - LOGPROBS
+    kls = [ratios[token] * kl(log_ratios[token], "k3") for token in zip(*np.nonzero(MASK), strict=True)]
     _, metrics = loss_of(epsilon=0.1, epsilon_high=0.3, beta=0.1)
     assert low.any()
     assert high.any()
@@ -140,9 +143,9 @@ def test_the_metrics_of_the_importance_correction():
 def test_without_old_logprobs_every_ratio_is_one():
     """The loss is minus the mean advantage, nothing is clipped, and the gradient is REINFORCE's."""
     loss, metrics = loss_of(old=None, epsilon=1e-6)
-    np.testing.assert_allclose(loss, -ADVANTAGES[[0, 1, 3]].mean(), rtol=1e-6)
+    np.testing.assert_allclose(loss, -ADVANTAGES[[0, 1, 3]].sum() / 4, rtol=1e-6)
     assert metrics["clip_ratio/region_mean"] == 0
-    expected = np.where(MASK, -ADVANTAGES[:, None] / np.maximum(LENGTHS, 1)[:, None] / 3, 0)
+    expected = np.where(MASK, -ADVANTAGES[:, None] / np.maximum(LENGTHS, 1)[:, None] / 4, 0)
     np.testing.assert_allclose(gradient(old=None), expected, rtol=1e-6)
 
 
@@ -345,7 +348,7 @@ def test_errors():
         loss_of(beta=0.1, kl_estimator="k4")
     with pytest.raises(ValueError, match="'cispo' needs epsilon_high"):
         loss_of(surrogate="cispo")
-    with pytest.raises(ValueError, match="importance_sampling_cap needs behaviour_logprobs"):
+    with pytest.raises(ValueError, match="importance_sampling_floor need behaviour_logprobs"):
         loss_of(importance_sampling_cap=2.0, behaviour_logprobs=None)
 
 

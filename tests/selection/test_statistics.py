@@ -18,7 +18,10 @@ def test_statistics_of_chosen_indices():
 
 
 def test_rollouts_can_be_declared_invalid():
-    stats = selection_statistics(jnp.ones((1, 4)), jnp.asarray([[0, 1, 2]]), jnp.asarray([[True, False, False, True]]))
+    rewards = jnp.array([[1.0, 0.0, 5.0, 1.0]])
+    stats = selection_statistics(rewards, jnp.asarray([[0, 1, 2]]), jnp.asarray([[True, False, False, True]]))
+    assert stats.degenerate.tolist() == [True]
+    assert stats.group_variance.tolist() == stats.kept_variance.tolist() == [0.0]
 
 
 @pytest.mark.parametrize("m", [15, 16])

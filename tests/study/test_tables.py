@@ -8,8 +8,8 @@ from made_study import SIZES, make_costs, make_run
 from study import document, figures, tables
 from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS
 
-from pods_jax.cli import finite
 from pods_jax.errors import UserError
+from pods_jax.io import finite
 
 RATES = {"grpo_ga": 0.05, "grpo": 0.04, "pods": 0.05, "random": 0.03, "max_reward": 0.008, "percentile": 0.05}
 

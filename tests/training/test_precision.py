@@ -25,4 +25,4 @@ def test_a_step_in_bfloat16(tiny, rank):
         metrics, _ = train_step(run, 1)
     assert dtypes(run.sampling_params()) == {"bfloat16"}
     assert dtypes(run.policy_params()) == dtypes(run.state) == {"float32"}
-    assert metrics["sampler_mismatch/max"] < 0.1  # logits of about 4, which bfloat16 resolves to 0.02
+    assert metrics["sampling/sampling_logp_difference/max"] < 0.1  # logits of about 4, which bfloat16 resolves to 0.02

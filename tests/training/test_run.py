@@ -40,7 +40,7 @@ def test_lora_trains_adapters_alone(tiny):
     assert jax.tree.map(jnp.shape, run.state.params) == sizes
     assert metrics["grad_norm"] > 0
     assert all((ab["b"] != 0).any() for ab in run.state.params["layers"].values())
-    assert metrics["sampler_mismatch/max"] < 0.1
+    assert metrics["sampling/sampling_logp_difference/max"] < 0.1
     sampled = run.sampling_params()
     assert jax.tree.map(jnp.shape, sampled) == jax.tree.map(jnp.shape, unstacked(run.base))
     assert not np.array_equal(sampled["layers"][0]["q"], run.base["layers"]["q"][0])
