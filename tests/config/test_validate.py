@@ -104,7 +104,7 @@ def test_the_mesh_must_divide_the_batch():
     ("spec", "message"),
     [
         ("configs/dmo.py", r"no config file .*did you mean .*demo.py"),
-        ("configs/demo.py:podz", "no argument 'podz' .did you mean 'pods'"),
+        ("configs/demo.py:podz", "no method 'podz' .did you mean 'pods'"),
         ("configs/smollm2_chain_sum.py:gsm", "no argument 'gsm'"),
     ],
 )
