@@ -13,8 +13,11 @@ from pods_jax.config.schema import from_mapping
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
 from pods_jax.io import read_jsonl
+from pods_jax.rewards import RewardPool
 from pods_jax.training import Reporter, evaluate_checkpoint, train
-from pods_jax.training.prompts import load_dataset
+from pods_jax.training.prompts import load_data, load_dataset
+from pods_jax.training.run import make_run
+from pods_jax.training.step import train_step
 from pods_jax.training.workdir import Workdir, refuse_other_config
 
 DYING_RUN = """
@@ -124,6 +127,35 @@ def test_a_full_disk_is_one_line(tiny, tmp_path):
     (folder.path / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"run cannot be written: No space left on device"):
         folder.append("metrics.jsonl", {"step": 1})
+
+
+def test_an_update_that_is_skipped_counts_nothing(tiny, tmp_path):
+    """The first of a step's two updates is skipped: its group is not trained on, and no number is lost to NaN."""
+    tiny.reward.parts, tiny.reward.functions = {"odd": 1.0}, {"odd": f"{__name__}:every_other"}
+    tiny.objective.steps_per_generation = 2
+    tiny.training.num_steps = 2
+    tiny.optimizer.lr_scheduler_type, tiny.optimizer.warmup_steps = "linear", 0
+    config, _ = from_mapping(tiny)
+    with RewardPool(1) as pool:
+        run = make_run(config, load_data(config), pool, lambda *_: None)
+        update, calls = run.update, []
+
+        def sometimes_skipped(state, batch, base):
+            calls.append(1)
+            if len(calls) == 1:
+                batch = batch._replace(advantages=batch.advantages + float("nan"))
+            return update(state, batch, base)
+
+        run.update = sometimes_skipped
+        first, _ = train_step(run, 1)
+        generated = run.totals["rollouts/trained"]
+        second, _ = train_step(run, 2)
+    assert first["skipped_updates"] == 1
+    assert np.isfinite(first["loss"])
+    assert 0 < generated < config.rollout.num_prompts * config.selection.num_kept
+    rate = config.optimizer.learning_rate
+    assert first["learning_rate"] == pytest.approx(rate)
+    assert second["learning_rate"] == pytest.approx(rate * 3 / 4)  # of four updates one has changed the parameters
 
 
 def test_too_many_skipped_updates_stop_the_run(tiny, tmp_path):

@@ -123,6 +123,66 @@ def test_a_truncated_completion_votes_and_is_not_trained_on(tiny):
     np.testing.assert_allclose(kept[0].advantages, advantages([1, 0, 0, 1])[1:], rtol=1e-5)
 
 
+def test_truncated_completions_are_no_candidates_of_a_rule(tiny):
+    """Rewards of 4 ones and 4 zeros, 3 of which are truncated: the update has both sides, and metrics are of it."""
+    truncated = np.arange(8) >= 5
+    masked = group(0, [1, 1, 1, 1, 0, 0, 0, 0], truncated=truncated)
+    changes = {"objective.mask_truncated_completions": True, "selection.num_kept": 4}
+    kept, metrics = selected(tiny, [masked], "max_variance", **changes)
+    assert not truncated[kept[0].rows].any()
+    rewards = masked.rewards[kept[0].rows]
+    assert sorted(rewards) == [0, 1, 1, 1]
+    np.testing.assert_allclose(kept[0].advantages, advantages(rewards), rtol=1e-5)
+    assert metrics["selection/kept_variance"] == pytest.approx(rewards.var())
+    assert metrics["selection/group_variance"] == pytest.approx(masked.rewards[~truncated].var())
+
+
+def test_completions_that_are_masked_whole_are_sequences_without_tokens(tiny):
+    masked = group(0, [1, 0, 0, 1], truncated=np.array([True, False, False, False]), lengths=np.array([4, 2, 3, 1]))
+    config = configured(tiny, "all", **{"objective.mask_truncated_completions": True})
+    kept, _ = select_groups(config, [masked], jax.random.key(0))
+    assert kept[0].masked.tolist() == [0]
+    batch = make_batch(config, kept, 1)
+    assert sorted(batch.lengths[batch.lengths > 0]) == [1, 2, 3]
+    assert batch.left_out_lengths.sum() == 4
+    assert batch.left_out_tokens.sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "in_loss", "counts"),
+    [
+        ({}, False, True),  # no gradient comes from it
+        ({"objective.beta": 0.1}, True, False),  # its KL has one
+        ({"objective.entropy_coef": 0.1}, True, False),
+        ({"objective.beta": 0.1, "objective.zero_variance_groups": "mask"}, False, True),
+        ({"objective.zero_variance_groups": "drop"}, False, False),
+        ({"objective.beta": 0.1, "objective.zero_variance_groups": "drop"}, False, False),
+    ],
+)
+def test_a_group_without_variance(tiny, changes, in_loss, counts):
+    """It is in the loss, only in its denominators, or nowhere; the other group is there in any case."""
+    config = configured(tiny, "all", **changes)
+    groups = [group(0, [1, 1, 1, 1], lengths=np.array([4, 3, 2, 1])), group(1, [1, 0, 0, 1])]
+    kept, _ = select_groups(config, groups, jax.random.key(0))
+    batch = make_batch(config, kept, 1)
+    first = batch.completions[..., 0] < 100  # by their first tokens
+    assert bool((first & (batch.lengths > 0)).any()) == in_loss
+    assert (batch.lengths[~first] > 0).sum() == 4
+    expected = [1, 2, 3, 4] if counts else []
+    assert sorted(batch.left_out_lengths[batch.left_out_lengths > 0]) == expected
+    assert sorted(batch.left_out_tokens[batch.left_out_tokens > 0]) == expected
+    assert len(kept[0].rows) == (4 if in_loss or counts else 0)  # of which the accounts are
+
+
+def test_batches_of_idle_groups_have_the_usual_shapes(tiny):
+    config = configured(tiny, "all")
+    varied = select_groups(config, [group(i, [1, 0, 0, 1]) for i in range(4)], jax.random.key(0))[0]
+    equal = select_groups(config, [group(i, [1, 1, 1, 1]) for i in range(4)], jax.random.key(0))[0]
+    shapes = [jax.tree.map(np.shape, make_batch(config, kept, 1)) for kept in (varied, equal)]
+    assert shapes[0].lengths == shapes[1].lengths
+    assert shapes[0].left_out_lengths == shapes[1].left_out_lengths
+
+
 def test_further_groups_change_nothing_for_the_first(tiny):
     """Groups are padded to a bucket; ties of rewards are where a difference would show."""
     alone, _ = selected(tiny, GROUPS[:1], "max_variance")
