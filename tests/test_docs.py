@@ -17,6 +17,8 @@ from pathlib import Path
 
 import jax
 import pytest
+import tokenizers
+import transformers
 
 from pods_jax.analysis.runs import read_run
 from pods_jax.config import schema
@@ -72,8 +74,6 @@ def test_the_guide_to_extending_works(tiny, tmp_path):
 
 def save_tiny_model(folder: Path) -> None:
     """A random Llama that knows 32 characters."""
-    tokenizers = pytest.importorskip("tokenizers")
-    transformers = pytest.importorskip("transformers")
     vocab = {c: i for i, c in enumerate("abcdefghijklmnopqrstuvwxyz012 ?<")}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, unk_token="?"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
