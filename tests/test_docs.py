@@ -20,6 +20,7 @@ import pytest
 import tokenizers
 import transformers
 
+import pods_jax
 from pods_jax.analysis.runs import read_run
 from pods_jax.config import schema
 from pods_jax.config.load import load_config
@@ -312,3 +313,22 @@ def test_what_does_not_exist_is_found(help_of, tmp_path):
         lookup("pods_jax.selection.nothing")
     with pytest.raises(UserError):
         load_config(str(ROOT / "configs/demo.py:nothing"))
+
+
+# ---------------------------------------------------------------- the package and its papers
+
+
+def test_one_version_everywhere():
+    cff = (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.*)$", cff, re.MULTILINE)[1] == pods_jax.__version__
+    assert f"\n## {pods_jax.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_readme_cites_the_papers_of_the_citation_file():
+    cff = (ROOT / "CITATION.cff").read_text()
+    readme = (ROOT / "README.md").read_text()
+    cited = [title.replace("{", "").replace("}", "") for title in re.findall(r"title\s+= \{(.*)\},", readme)]
+    assert cited == re.findall(r'^    title: "(.*)"$', cff, re.MULTILINE)
+    assert len(cited) == 2
+    for family in re.findall(r"family-names: (\w+)", cff):
+        assert f"{family}, " in readme
