@@ -21,11 +21,15 @@ import tokenizers
 import transformers
 
 import pods_jax
+from pods_jax.allocation import ALLOCATORS
 from pods_jax.analysis.runs import read_run
 from pods_jax.config import schema
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
 from pods_jax.models import Decoder, ModelConfig, init_params, save_pretrained
+from pods_jax.objective import ADVANTAGES, LEVELS, LOSSES, SURROGATES
+from pods_jax.rewards import VERIFIERS
+from pods_jax.selection import RULES
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -205,6 +209,20 @@ def test_the_changelog_says_where_modules_are():
             lookup(name)
         for path in re.findall(r"`(experiments/\S+)`", row):
             assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(
+    ("doc", "registries"),
+    [
+        ("algorithms.md", (RULES, ADVANTAGES, SURROGATES, LEVELS, LOSSES)),
+        ("allocation.md", (ALLOCATORS,)),
+        ("rewards.md", (VERIFIERS,)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_part_is_in_the_page_of_its_family(doc, registries):
+    text = (ROOT / "docs" / doc).read_text()
+    assert not [name for parts in registries for name in parts if f"`{name}`" not in text]
 
 
 # ---------------------------------------------------------------- commands
