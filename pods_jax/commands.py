@@ -1,0 +1,103 @@
+"""Command lines that work on one experiment: `experiments/NAME.py` in a checkout, `pods-NAME` where it is installed."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+from pods_jax.cli import (
+    add_checkpoint,
+    add_count,
+    add_distributed,
+    config_parser,
+    experiment_parser,
+    main_with_errors,
+    parse_experiment,
+    print_json,
+    start_distributed,
+)
+
+
+def _command(main: Callable[[], None]) -> Callable[[], None]:
+    """The same function, whose bad input is one line on stderr and exit code 2."""
+    return functools.wraps(main)(lambda: main_with_errors(main))
+
+
+@_command
+def train() -> None:
+    """Train a policy, for example with --config configs/demo.py --workdir runs/demo --config.seed=1
+
+    Goes on from the workdir's last checkpoint if it holds one. --json ends with a one-line summary. On several hosts,
+    see docs/scaling.md.
+    """
+    parser = experiment_parser(inspect.getdoc(train))
+    add_distributed(parser)
+    args, config = parse_experiment(parser)
+    start_distributed(args)
+    from pods_jax.parallel.hosts import is_main
+    from pods_jax.training import Reporter
+    from pods_jax.training import train as train_policy
+
+    summary = train_policy(config, args.workdir, Reporter(quiet=not is_main()))
+    if args.json and is_main():
+        print_json(summary)
+
+
+@_command
+def evaluate() -> None:
+    """Evaluate a run's checkpoint, for example with --config configs/demo.py --workdir runs/demo
+
+    Overrides may change what is evaluated, such as --config.evaluation.num_samples=16. --json ends with a one-line
+    summary. On several hosts, see docs/scaling.md.
+    """
+    parser = experiment_parser(inspect.getdoc(evaluate))
+    add_checkpoint(parser)
+    add_distributed(parser)
+    args, config = parse_experiment(parser)
+    start_distributed(args)
+    from pods_jax.parallel.hosts import is_main
+    from pods_jax.training import Reporter, evaluate_checkpoint
+
+    scores = evaluate_checkpoint(config, args.workdir, Reporter(quiet=not is_main()), args.checkpoint)
+    if args.json and is_main():
+        print_json(scores)
+
+
+@_command
+def export() -> None:
+    """Export a run's checkpoint, for example with --config configs/demo.py --workdir runs/demo --out exported/demo
+
+    Writes a folder that transformers loads; for a LoRA run the weights are merged, and out/adapter is what PEFT loads.
+    """
+    parser = experiment_parser(inspect.getdoc(export))
+    parser.add_argument("--out", required=True, help="the folder to write")
+    add_checkpoint(parser)
+    args, config = parse_experiment(parser)
+    from pods_jax.training import Reporter, export_checkpoint
+
+    export_checkpoint(config, args.workdir, args.out, Reporter(), args.checkpoint)
+    if args.json:
+        print_json({"out": args.out})
+
+
+@_command
+def plan() -> None:
+    """What a step needs, before the hardware is rented: --config configs/planning.py:qwen2.5-7b --topology v5p:2x2x2
+
+    Compiles the programs of a training step (sampling; scoring, if there is a KL; update) for this machine's devices
+    (--topology local) or for a TPU slice that is not there (the extra 'plan' brings its compiler), with no weights.
+    Reports memory, arithmetic, communication, and the least time of each. model.path may be a hub id in
+    `pods_jax.models.shapes`, whose files are not needed. --sweep m (or n) raises how many rollouts are trained on (or
+    generated) until memory runs out, and --out draws the curve. --json ends with one line.
+    """
+    parser = config_parser(inspect.getdoc(plan))
+    parser.add_argument("--topology", default="local", help="local, or CHIP:LAYOUT such as v5e:4x4 or v5p:2x2x2")
+    parser.add_argument("--sweep", choices=("m", "n"), help="raise m or n until memory runs out")
+    add_count(parser, "--values", nargs="+", help="the values of --sweep, in place of doubling")
+    parser.add_argument("--out", type=Path, help="where --sweep draws its curve: a .png, with a .json beside it")
+    args, config = parse_experiment(parser)
+    from pods_jax.planning.report import run
+
+    summary = run(config, args.topology, args.sweep, args.values, args.out)
+    if args.json:
+        print_json(summary)
