@@ -24,8 +24,8 @@ TINY = [
 MATRICES = 2 * 14 * 64 + 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 256
 VECTORS = 3 * 64
 """Words of the weights: a vocabulary of 14, 4 heads and 2 key/value heads of 16, an MLP of 256."""
-BATCH = 16 * 12 + 16 + 16 * 2 * 7 + 16 * 2 + 16 * 2 + 2 * 16 * 2 * 7
-"""Words of a batch: 16 blocks of 2 rollouts of 7 tokens, each with a prompt of 12."""
+BATCH = 16 * 12 + 16 + 16 * 2 * 7 + 16 * 2 + 16 * 2 + 16 * 2 * 7
+"""Words of a batch: 16 blocks of 2 rollouts of 7 tokens, their reference log-probabilities, and prompts of 12."""
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs pip install -e '.[plan]'")
 
 
