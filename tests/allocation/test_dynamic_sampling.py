@@ -94,8 +94,8 @@ def test_a_partial_batch():
 def test_what_is_wrong_with_the_options():
     assert violations(make_config("dynamic_sampling", candidates=0, max_rounds=0, on_exhausted="", surplus="x")) == [
         "allocation.options.candidates must be at least 1, got 0",
-        "allocation.options.max_rounds must be at least 1, got 0",
         "allocation.options.on_exhausted = '' is unknown (known: error, stop, train_partial)",
+        "allocation.options.max_rounds must be at least 1, got 0",
         "allocation.options.surplus = 'x' is unknown (known: discard, keep)",
     ]
     assert "rollout.num_generations must be at least 2: the correctness of one rollout can not vary" in violations(
