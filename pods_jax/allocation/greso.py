@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pods_jax.allocation.base import Stream, generator, register
 from pods_jax.allocation.dynamic_sampling import Resampling
 from pods_jax.allocation.options import FilterOptions, no_share, options_of, too_few_to_vary, too_small
+from pods_jax.buckets import ceil_div
 from pods_jax.config.schema import Config
 from pods_jax.groups import Group, Prompt, pack_table, unpack_table
 
@@ -92,13 +93,13 @@ class Greso(Resampling):
         return drawn
 
     def _wanted(self) -> int:
-        """How many prompts the next round draws."""
+        """The number of prompts of the next round."""
         o = self._options
         first = math.ceil(1.5 * self.num_prompts) if o.candidates is None else o.candidates
         total = sum(self._seen.values())
         if not total:
             return first
-        least = math.ceil(self.num_prompts / 4) if o.least_candidates is None else o.least_candidates
+        least = ceil_div(self.num_prompts, 4) if o.least_candidates is None else o.least_candidates
         missing = self.num_prompts - len(self.batch)
         expected = missing * total / max(self._seen["passed"], 1)
         return min(max(math.ceil(o.margin * expected), least), max(first, least))
@@ -137,7 +138,7 @@ class Greso(Resampling):
             self._p[name] = min(max(self._p[name] + change, o.p_least), o.p_most)
         self._seen = dict.fromkeys(self._seen, 0)
 
-    # ---------------------------------------------------------------- books and state
+    # ---------------------------------------------------------------- accounts and state
 
     def metrics(self) -> dict[str, float]:
         return super().metrics() | {

@@ -17,7 +17,7 @@ class AllocatorOptions:
     """The fields of a subclass are an allocator's options, with their defaults; here there are none."""
 
     def violations(self, config: Config) -> Iterator[str]:
-        """What does not fit together, in words."""
+        """All that does not fit together, in words."""
         yield from ()
 
 
@@ -32,7 +32,7 @@ def options_of(cls: type[T], config: Config) -> T:
 
 
 def option_problems(config: Config) -> list[str]:
-    """What is wrong with the options of the allocator that the config names."""
+    """All that is wrong with the options of the allocator that the config names."""
     return _parse(getattr(ALLOCATORS[config.allocation.name], "Options", AllocatorOptions), config)[1]
 
 

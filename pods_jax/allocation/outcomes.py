@@ -1,4 +1,4 @@
-"""What came of a group's rollouts: the only thing that allocators decide by.
+"""Outcomes of a group's rollouts, which are all that allocators decide by.
 
 A rollout takes part if its correctness and its reward are finite: one whose reward is not has no advantage, so it can
 not make a group worth training on either.
@@ -16,7 +16,7 @@ from pods_jax.groups import Group, Prompt
 
 
 class Outcome(NamedTuple):
-    """What came of the rollouts of a group that take part.
+    """The outcome of a group, over its rollouts that take part.
 
     Attributes:
       total: successes, or rewards in sum; count: rollouts that take part.

@@ -47,7 +47,7 @@ def test_decisions_are_those_of_a_reference(temperature):
 
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.5]), min_size=1, max_size=4), st.integers(2, 5), st.integers(2, 3))
 def test_counts_are_the_best_whole_numbers(deviations, n, n_min):
-    """Of sum d^2 / count, whose minimum over real numbers is in proportion to d."""
+    """They make sum d^2 / count least, whose minimum over real numbers is in proportion to d."""
     n = max(n, n_min)
     d, total = np.array(deviations), len(deviations) * n
     counts = in_proportion(d, n, n_min)

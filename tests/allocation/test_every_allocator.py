@@ -1,4 +1,4 @@
-"""What must hold for every allocator in every small world: books, sample indices, restoring, an end to every step."""
+"""Every allocator in every small world: accounts, sample indices, restoring, an end to every step."""
 
 import dataclasses
 import gc
@@ -240,7 +240,7 @@ def test_what_waits_for_a_later_step_keeps_no_round_alive(name, options):
 
 
 def test_the_tables_of_options_are_complete():
-    """Of docs/allocation.md: every option with its default, and no other."""
+    """Those of docs/allocation.md have every option with its default, and no other."""
     guide = (Path(__file__).parents[2] / "docs/allocation.md").read_text()
     for name in OWN:
         (table,) = re.findall(rf"^### {name}\n\n(.*?)\n\n", guide, re.DOTALL | re.MULTILINE)
