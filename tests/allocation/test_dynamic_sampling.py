@@ -25,7 +25,7 @@ def test_decisions_are_those_of_a_reference(surplus):
     rates = np.random.default_rng(0).beta(0.3, 0.3, 10_000)
     world = World(rates)
     allocator = make("dynamic_sampling", P=P, n=n, candidates=candidates, surplus=surplus)
-    batch, classes = [], {"passed": 0, "too_easy": 0, "too_hard": 0}
+    batch, classes, beyond = [], {"passed": 0, "too_easy": 0, "too_hard": 0}, 0
     for _ in range(105):
         ready = one_round(allocator, world)
         requests = world.rounds[-1]
@@ -39,9 +39,10 @@ def test_decisions_are_those_of_a_reference(surplus):
             assert ready == []
             continue
         assert uids(ready) == batch[:P]
+        beyond += len(batch) - P
         batch = batch[P : 2 * P - 1] if surplus == "keep" else []
         assert uids(allocator.held()) == batch
-    assert counters(allocator, *classes) == list(classes.values())
+    assert counters(allocator, *classes, "surplus") == [*classes.values(), beyond]
     assert counters(allocator, "candidates") == [world.stream.position] == [105 * candidates]
 
 

@@ -71,6 +71,16 @@ def test_it_ends_after_max_rounds():
     assert allocator.held() == []
 
 
+def test_every_step_has_max_rounds():
+    """Every second round of 4 qualifies: each step takes a round of screening and one of continuation, none more."""
+    world = ScriptedWorld(1000, lambda p: 2 if p.uid // 4 % 2 == 0 and p.uid < 40 else 0)
+    allocator = make("speed", P=4, n=8, candidates=4, max_rounds=2, on_exhausted="stop")
+    for step in range(5):
+        assert uids(one_step(allocator, world)) == [8 * step + i for i in range(4)]
+    with pytest.raises(Exhausted, match="step 6 has 0 of 4 groups after 2 rounds"):
+        one_step(allocator, world)
+
+
 def test_what_is_wrong_with_the_options():
     assert violations(make_config("speed", n=8, n_init=1, n_continue=5, candidates=0, max_rounds=1)) == [
         "allocation.options: 1 n_init + 5 n_continue rollouts must be rollout.num_generations = 8, with at least one "
