@@ -64,8 +64,6 @@ class Resampling:
         self.accounts.add("rounds")
         prompts = self.candidates(stream)
         self.accounts.add("candidates", len(prompts))
-        if not prompts and not self.batch:
-            when_exhausted(self._options.on_exhausted, self._why(), partial=[])
         return [Request(p, self.n) for p in prompts]
 
     def observe(self, groups: list[Group]) -> list[Group]:

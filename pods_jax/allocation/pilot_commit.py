@@ -163,8 +163,6 @@ class PilotCommit:
         self._accounts.add("rounds")
         self._accounts.add("candidates", len(drawn))
         self._accounts.add("buffer_pops", len(self._committing))
-        if not self._committing and not drawn and not self._batch:
-            when_exhausted(self._options.on_exhausted, self._why(), partial=[])
         prompts = [pilot.request.prompt for pilot in self._committing]
         commits = [Request(prompt, self._n_commit, "commit", first=self._n_pilot) for prompt in prompts]
         return commits + [Request(prompt, self._n_pilot, "pilot") for prompt in drawn]

@@ -83,6 +83,14 @@ def test_nothing_varies(rate, text):
         assert counters(allocator, "rounds") == [3]
 
 
+def test_every_step_has_max_rounds():
+    """Every second round of 4 varies, so each step takes two."""
+    world = ScriptedWorld(1000, lambda p: 4 * (p.uid // 4 % 2))
+    allocator = make("dynamic_sampling", P=4, n=8, candidates=4, max_rounds=2)
+    for step in range(5):
+        assert uids(one_step(allocator, world)) == [8 * step + 4 + i for i in range(4)]
+
+
 def test_a_partial_batch():
     """One prompt in 20 varies: 3 candidates x 4 rounds of 20 examples see one or none."""
     world = ScriptedWorld(20, lambda p: 4 if p.uid == 5 else 0)

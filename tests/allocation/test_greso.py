@@ -138,6 +138,18 @@ def test_a_data_set_without_variance_ends_in_good_order():
             one_step(allocator, World(np.full(5, rate)))
 
 
+def test_what_varied_is_trained_on_where_all_others_are_skipped():
+    """One example varies in epoch 0 and is easy from then on, as the others are: in epoch 2 there is no candidate."""
+    world = ScriptedWorld(5, lambda p: 4 if p.index == 0 and p.epoch == 0 else 8)
+    options = {"p_initial": 0.0, "p_least": 0.0, "p_step": 0.0, "p_explore": 0.0, "on_exhausted": "train_partial"}
+    allocator = make("greso", P=2, n=8, candidates=5, **options)
+    (group,) = one_step(allocator, world)
+    assert group.request.prompt.index == 0
+    assert [len(requests) for requests in world.rounds] == [5, 1, 0]
+    with pytest.raises(Exhausted, match="allocation greso: step 2 has 0 of 2 groups after 1 rounds"):
+        one_step(allocator, world)
+
+
 def test_what_is_wrong_with_the_options():
     problems = violations(make_config("greso", p_initial=0.99, p_explore=2.0, target=-0.5, margin=0.5, max_rounds=0))
     assert problems == [
