@@ -151,12 +151,10 @@ class Greso(Resampling):
             "p": dict(self._p),
             "rows": {name: pack_table(table) for name, table in self._rows.items()},
             "seen": dict(self._seen),
-            "epoch": self._epoch,
         }
 
     def load_state_dict(self, state: Mapping) -> None:
         super().load_state_dict(state)
         self._p = dict(state["p"])
         self._seen = dict(state["seen"])
-        self._epoch = state["epoch"]
         self._rows = {name: unpack_table(table) for name, table in state["rows"].items()}
