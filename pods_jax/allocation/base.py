@@ -1,23 +1,22 @@
-"""The interface between the loop and an allocator.
+"""The interface between the training loop and an allocator, and what allocators are built on.
 
-A step asks for requests, generates and verifies them, and reports the groups; it repeats that until the allocator hands
-over groups to train on. All state is on the host and goes through `state_dict`.
+A step asks for requests, generates and verifies their rollouts, and reports the groups; it repeats that round until the
+allocator hands over groups to train on. All state is on the host and goes through `state_dict`.
 
-`rollout.num_prompts` and `rollout.num_generations` mean the same under every allocator: how many prompts a step aims to
-train on, and how many rollouts one of them gets in all its stages (on average, where the allocator varies it).
+`rollout.num_prompts` and `rollout.num_generations` mean the same under every allocator: the number of prompts that a
+step aims to train on, and the number of rollouts that one of them gets in all its stages (on average, where the
+allocator varies it).
 """
 
-import dataclasses
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from pods_jax.config.schema import Config, parse_section, raise_problems
-from pods_jax.errors import UserError
+from pods_jax.config.schema import Config
 from pods_jax.groups import Group, Prompt, Request
-from pods_jax.registry import Registry, nearest
+from pods_jax.registry import Registry
 
 
 class Exhausted(Exception):
@@ -26,23 +25,25 @@ class Exhausted(Exception):
 
 @runtime_checkable
 class Stream(Protocol):
-    """Where new prompts come from."""
+    """The source of new prompts."""
 
     @property
-    def num_examples(self) -> int: ...
+    def num_examples(self) -> int:
+        """The length of an epoch."""
 
-    def next(self, count: int) -> list[Prompt]: ...
+    def next(self, count: int) -> list[Prompt]:
+        """The next `count` prompts; crosses into the next epoch where one ends."""
 
 
 @runtime_checkable
 class Allocator(Protocol):
     """Host side, deterministic, checkpointable.
 
-    A class that takes options names their dataclass, a subclass of `Options`, as its attribute `Options`.
+    A class that takes options names their dataclass, a subclass of `AllocatorOptions`, as its attribute `Options`.
     """
 
     def requests(self, stream: Stream) -> list[Request]:
-        """What to generate next; counts may differ. Raises Exhausted.
+        """The requests of the next round; their counts may differ. Raises Exhausted.
 
         There may be none if `observe([])` then hands over groups. Within a step, no two requests share a prompt's
         sample index (`Request.first`), or the second would repeat the first's rollouts.
@@ -56,10 +57,10 @@ class Allocator(Protocol):
         """
 
     def held(self) -> Sequence[Group]:
-        """What it may still hand over; all that was neither handed over nor is held counts as discarded."""
+        """The groups that it may still hand over; all that is neither handed over nor held counts as discarded."""
 
     def metrics(self) -> dict[str, float]:
-        """Its counters (cumulative, part of its state) and gauges, under full metric names."""
+        """Counters (cumulative, part of the state) and gauges, under full metric names."""
 
     def state_dict(self) -> dict:
         """All that decides the future: JSON-able values and numpy arrays, nested in dicts and lists.
@@ -76,73 +77,9 @@ ALLOCATORS: Registry[Callable[[Config], Allocator]] = Registry("allocation.name"
 register = ALLOCATORS.register
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What an allocator takes as allocation.options: none here, a subclass's fields otherwise, with their defaults."""
-
-    def violations(self, config: Config) -> Iterator[str]:
-        """What does not fit together, in words."""
-        yield from ()
-
-
-T = TypeVar("T", bound=Options)
-
-
-def options_of(cls: type[T], config: Config) -> T:
-    """The config's allocation.options as `cls`. Raises UserError where they are wrong."""
-    options, problems = _parse(cls, config)
-    raise_problems(problems)
-    return options
-
-
-def option_problems(config: Config) -> list[str]:
-    """What is wrong with the options of the allocator that the config names."""
-    return _parse(getattr(ALLOCATORS[config.allocation.name], "Options", Options), config)[1]
-
-
-def _parse(cls: type[T], config: Config) -> tuple[T, list[str]]:
-    options, problems = parse_section(cls, config.allocation.options, "allocation.options.")
-    return options, [*problems, *options.violations(config)]
-
-
-# ---------------------------------------------------------------- too few groups
-
-
-POLICIES = ("error", "train_partial", "stop")
-
-
-def when_exhausted(policy: str, message: str, partial: Sequence[Group]) -> list[Group]:
-    """The groups to train on all the same.
-
-    Args:
-      policy: "error", "train_partial" or "stop"; with nothing to train on, "train_partial" is "stop".
-      message: why there are no more, and what else can be changed.
-      partial: the step's groups so far.
-
-    Raises:
-      UserError: under "error".
-      Exhausted: under "stop": the run ends in good order.
-    """
-    if policy == "train_partial" and partial:
-        return list(partial)
-    if policy == "error":
-        raise UserError(f"{message}. Or set allocation.options.on_exhausted to 'train_partial' or 'stop'")
-    raise Exhausted(message)
-
-
-# ---------------------------------------------------------------- checks of options
-
-
-def unknown_choice(key: str, value: str, known: Sequence[str]) -> Iterator[str]:
-    """The violation of allocation.options.`key` that is none of the known names, if so."""
-    if value not in known:
-        yield f"allocation.options.{key} = '{value}' is unknown ({nearest(value, known)})"
-
-
-def too_small(key: str, value: int | float | None, least: int) -> Iterator[str]:
-    """The violation of allocation.options.`key` below `least`, if so; None is a default of its own."""
-    if value is not None and not value >= least:
-        yield f"allocation.options.{key} must be at least {least}, got {value}"
+def generator(seed: int, use: str, *counters: int) -> np.random.Generator:
+    """Random numbers by name: the same for the same arguments, on every machine; different ones for any other."""
+    return np.random.default_rng([seed, zlib.crc32(use.encode()), *counters])
 
 
 # ---------------------------------------------------------------- accounts
@@ -166,7 +103,7 @@ class Accounts:
         self.add(name, num_rollouts(groups))
 
     def metrics(self, held: Iterable[Group]) -> dict[str, float]:
-        """All counters, and how many rollouts are in the groups held now, as "allocation/NAME"."""
+        """All counters, and the number of rollouts in the groups that are held now, as "allocation/NAME"."""
         values = self.counts | {"rollouts_held": num_rollouts(held)}
         return {f"allocation/{name}": float(value) for name, value in values.items()}
 
@@ -178,13 +115,67 @@ class Accounts:
 
 
 def num_rollouts(groups: Iterable[Group]) -> int:
-    """How many rollouts the groups have together."""
+    """The number of rollouts of all the groups together."""
     return sum(len(g.rewards) for g in groups)
 
 
-# ---------------------------------------------------------------- random numbers
+def age_metrics(batch: Sequence[Group]) -> dict[str, float]:
+    """Mean and maximum over the groups of the steps between a group's first rollout and its last; 0 for none."""
+    ages = [int(np.ptp(g.policy_versions)) for g in batch] or [0]
+    return {"allocation/age_mean": float(np.mean(ages)), "allocation/age_max": float(max(ages))}
 
 
-def generator(seed: int, use: str, *counters: int) -> np.random.Generator:
-    """The same numbers for the same arguments, on every machine; different ones for any other."""
-    return np.random.default_rng([seed, zlib.crc32(use.encode()), *counters])
+# ---------------------------------------------------------------- steps of one round
+
+
+class OneRound:
+    """A step of one round, whose groups are all trained on: a subclass says who gets how many, and learns from it.
+
+    Attributes:
+      num_prompts: P; n: rollouts a prompt, on average; accounts: the counters.
+    """
+
+    def __init__(self, config: Config, counters: Sequence[str] = ()):
+        """counters: names of the subclass's own."""
+        self.num_prompts = config.rollout.num_prompts
+        self.n = config.rollout.num_generations
+        self.accounts = Accounts(counters)
+
+    def requests(self, stream: Stream) -> list[Request]:
+        raise NotImplementedError
+
+    def learn(self, groups: Sequence[Group]) -> None:
+        """Takes note of a step's groups before they are trained on."""
+        raise NotImplementedError
+
+    def observe(self, groups: list[Group]) -> list[Group]:
+        self.accounts.add_rollouts("rollouts_generated", groups)
+        self.accounts.add_rollouts("rollouts_handed_over", groups)
+        self.learn(groups)
+        return groups
+
+    def held(self) -> list[Group]:
+        return []
+
+    def metrics(self) -> dict[str, float]:
+        return self.accounts.metrics(held=[])
+
+    def state_dict(self) -> dict:
+        return {"accounts": self.accounts.state_dict()}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.accounts.load_state_dict(state["accounts"])
+
+
+class Choosing(OneRound):
+    """The same, for a subclass that draws candidates, of which P get rollouts; the others come again next epoch."""
+
+    def __init__(self, config: Config):
+        super().__init__(config, ("candidates", "passed_over"))
+
+    def draw(self, stream: Stream, count: int) -> list[Prompt]:
+        """`count` candidates, but at most an epoch of them, and P at least."""
+        drawn = stream.next(max(min(count, stream.num_examples), self.num_prompts))
+        self.accounts.add("candidates", len(drawn))
+        self.accounts.add("passed_over", len(drawn) - self.num_prompts)
+        return drawn

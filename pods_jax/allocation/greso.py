@@ -4,17 +4,10 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
-from pods_jax.allocation.base import (
-    POLICIES,
-    Options,
-    Stream,
-    generator,
-    options_of,
-    register,
-    too_small,
-    unknown_choice,
-)
-from pods_jax.allocation.resampling import Resampling
+from pods_jax.allocation.base import Stream, generator, register
+from pods_jax.allocation.dynamic_sampling import Resampling
+from pods_jax.allocation.options import FilterOptions, no_share, options_of, too_few_to_vary, too_small
+from pods_jax.buckets import ceil_div
 from pods_jax.config.schema import Config
 from pods_jax.groups import Group, Prompt, pack_table, unpack_table
 
@@ -22,7 +15,7 @@ TYPES = ("too_easy", "too_hard")
 
 
 @dataclasses.dataclass(frozen=True)
-class GresoOptions(Options):
+class GresoOptions(FilterOptions):
     """Defaults are those of the authors' code, whose steps have 256 prompts.
 
     Attributes:
@@ -33,7 +26,6 @@ class GresoOptions(Options):
       candidates: prompts of a step's first round; None: 1.5 x rollout.num_prompts.
       least_candidates: prompts of a later round at least; None: a quarter of rollout.num_prompts.
       margin: later rounds draw this much more than what is expected to suffice.
-      max_rounds: rounds in which a step must have its groups; on_exhausted: else "error", "train_partial" or "stop".
     """
 
     p_initial: float = 0.5
@@ -43,25 +35,19 @@ class GresoOptions(Options):
     p_explore: float = 0.01
     target: float = 0.25
     easy_share: float = 1 / 3
-    candidates: int | None = None
     least_candidates: int | None = None
     margin: float = 1.25
-    max_rounds: int = 10
-    on_exhausted: str = "error"
 
     def violations(self, config: Config) -> Iterator[str]:
-        if config.rollout.num_generations < 2:
-            yield "rollout.num_generations must be at least 2: the correctness of one rollout can not vary"
+        yield from too_few_to_vary(config)
+        yield from super().violations(config)
         if not 0 <= self.p_least <= self.p_initial <= self.p_most <= 1:
             yield "allocation.options: 0 <= p_least <= p_initial <= p_most <= 1 must hold"
         for name in ("p_explore", "p_step", "target", "easy_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                yield f"allocation.options.{name} must lie in [0, 1], got {getattr(self, name)}"
-        yield from too_small("candidates", self.candidates, 1)
+            yield from no_share(name, getattr(self, name))
         yield from too_small("least_candidates", self.least_candidates, 1)
         yield from too_small("margin", self.margin, 1)
         yield from too_small("max_rounds", self.max_rounds, 1)
-        yield from unknown_choice("on_exhausted", self.on_exhausted, POLICIES)
 
 
 @register("greso")
@@ -83,8 +69,8 @@ class Greso(Resampling):
 
     def __init__(self, config: Config):
         o = options_of(GresoOptions, config)
-        super().__init__("greso", config, o.max_rounds, o.on_exhausted, counters=["skipped"])
-        self._options, self._seed = o, config.seed
+        super().__init__("greso", config, o, counters=["skipped"])
+        self._seed = config.seed
         self._p = dict.fromkeys(TYPES, o.p_initial)
         self._rows: dict[str, dict[int, int]] = {name: {} for name in TYPES}
         self._seen = dict.fromkeys((*TYPES, "passed", "invalid"), 0)
@@ -107,13 +93,15 @@ class Greso(Resampling):
         return drawn
 
     def _wanted(self) -> int:
-        o, P = self._options, self.num_prompts
-        first = math.ceil(1.5 * P) if o.candidates is None else o.candidates
+        """The number of prompts of the next round."""
+        o = self._options
+        first = math.ceil(1.5 * self.num_prompts) if o.candidates is None else o.candidates
         total = sum(self._seen.values())
         if not total:
             return first
-        least = math.ceil(P / 4) if o.least_candidates is None else o.least_candidates
-        expected = (P - len(self.batch)) * total / max(self._seen["passed"], 1)
+        least = ceil_div(self.num_prompts, 4) if o.least_candidates is None else o.least_candidates
+        missing = self.num_prompts - len(self.batch)
+        expected = missing * total / max(self._seen["passed"], 1)
         return min(max(math.ceil(o.margin * expected), least), max(first, least))
 
     def _skips(self, prompt: Prompt) -> bool:
@@ -125,14 +113,14 @@ class Greso(Resampling):
 
     # ---------------------------------------------------------------- history
 
-    def note(self, group: Group, verdict: str) -> None:
+    def note(self, group: Group, kind: str) -> None:
         index = group.request.prompt.index
-        self._seen[verdict] += 1
-        if verdict == "invalid":
+        self._seen[kind] += 1
+        if kind == "invalid":
             return
         for name in TYPES:
             row = self._rows[name].pop(index, 0)
-            if name == verdict:
+            if name == kind:
                 self._rows[name][index] = row + 1
 
     def observe(self, groups: list[Group]) -> list[Group]:
@@ -142,14 +130,15 @@ class Greso(Resampling):
         return ready
 
     def _adapt(self) -> None:
-        o, total = self._options, sum(self._seen.values())
+        o = self._options
+        total = sum(self._seen.values())
         targets = {"too_easy": o.target * o.easy_share, "too_hard": o.target * (1 - o.easy_share)}
         for name in TYPES if self._epoch > 0 else ():
             change = -o.p_step if self._seen[name] >= targets[name] * total else o.p_step
             self._p[name] = min(max(self._p[name] + change, o.p_least), o.p_most)
         self._seen = dict.fromkeys(self._seen, 0)
 
-    # ---------------------------------------------------------------- books and state
+    # ---------------------------------------------------------------- accounts and state
 
     def metrics(self) -> dict[str, float]:
         return super().metrics() | {
@@ -162,10 +151,10 @@ class Greso(Resampling):
             "p": dict(self._p),
             "rows": {name: pack_table(table) for name, table in self._rows.items()},
             "seen": dict(self._seen),
-            "epoch": self._epoch,
         }
 
     def load_state_dict(self, state: Mapping) -> None:
         super().load_state_dict(state)
-        self._p, self._seen, self._epoch = dict(state["p"]), dict(state["seen"]), state["epoch"]
+        self._p = dict(state["p"])
+        self._seen = dict(state["seen"])
         self._rows = {name: unpack_table(table) for name, table in state["rows"].items()}

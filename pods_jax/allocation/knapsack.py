@@ -1,147 +1,190 @@
 """Knapsack RL (Li et al. 2025, arXiv 2509.25849): a step's rollouts go to prompts by what they are worth there."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pods_jax.allocation.base import Accounts, Options, Stream, options_of, register, too_small
-from pods_jax.allocation.outcomes import Tally, tally
+from pods_jax.allocation.base import OneRound, Stream, register
+from pods_jax.allocation.options import OutcomeOptions, options_of, too_small
+from pods_jax.allocation.outcomes import taking_part
 from pods_jax.config.schema import Config
-from pods_jax.groups import Group, Request, pack_table, unpack_table
+from pods_jax.groups import Group, Request
 
 
 @dataclasses.dataclass(frozen=True)
-class KnapsackOptions(Options):
+class KnapsackOptions(OutcomeOptions):
     """Defaults are those of the authors' code.
 
     Attributes:
-      n_min, n_max: rollouts of a prompt that was neither solved nor failed in full.
-      n_negative, n_positive: rollouts of a prompt that was never right, or never wrong, when it was last seen.
+      n_min, n_max: rollouts of a mixed prompt, which is sometimes right.
+      n_negative, n_positive: rollouts of a prompt that is never right, or never wrong.
+      window, trusted: a success rate is over a prompt's last `window` rollouts, or over all of the last group if it is
+        larger; a prompt with fewer than `trusted` of them is unknown, and gets n rollouts.
+      allow_fallback: mixed prompts get only as many rollouts as suffice to see a success and a failure with
+        probability `confidence`, and the rest of the budget goes to prompts without success; False: mixed prompts get
+        all of it.
     """
 
     n_min: int = 2
     n_max: int = 128
     n_negative: int = 2
     n_positive: int = 2
+    window: int = 16
+    trusted: int = 8
+    allow_fallback: bool = True
+    confidence: float = 0.9
 
     def violations(self, config: Config) -> Iterator[str]:
         n = config.rollout.num_generations
+        yield from super().violations(config)
         for name in ("n_min", "n_negative", "n_positive"):
             yield from too_small(name, getattr(self, name), 2)
             if getattr(self, name) > n:
                 yield f"allocation.options.{name} = {getattr(self, name)} exceeds rollout.num_generations = {n}"
         if self.n_max < n:
             yield f"allocation.options.n_max = {self.n_max} is below rollout.num_generations = {n}"
+        if not 1 <= self.trusted <= self.window:
+            yield (
+                f"allocation.options: 1 <= trusted <= window must hold, got trusted = {self.trusted} and window = "
+                f"{self.window}"
+            )
+        if not 0 < self.confidence < 1:
+            yield f"allocation.options.confidence must lie between 0 and 1, got {self.confidence}"
 
 
 @register("knapsack")
-class Knapsack:
+class Knapsack(OneRound):
     """P new prompts a step with P x n rollouts in sum, exactly; every group is trained on.
 
-    A prompt's value for N rollouts is that of `values` at its success rate when it was last seen; rollouts are dealt so
-    that the sum of values is largest. Prompts not seen before get n rollouts.
-
-    Our reading, where the paper leaves it open: what all prompts of n_max leave over is shared by the prompts that were
-    never right, else by the unseen ones, else by all; n_max does not bind those shares. A prompt without a finite
-    reward keeps its earlier success rate.
+    The success rate is the mean of the criterion's values, each held to [0, 1]. A prompt without a finite reward keeps
+    the one it had. How counts follow from rates is `budgets`.
     """
 
     Options = KnapsackOptions
 
     def __init__(self, config: Config):
+        super().__init__(config, ("unseen", "never_right", "never_wrong", "mixed"))
         self._options = options_of(KnapsackOptions, config)
-        self._num_prompts, self._n = config.rollout.num_prompts, config.rollout.num_generations
-        self._accounts = Accounts(("unseen", "never_right", "never_wrong", "mixed"))
-        self._successes: dict[int, int] = {}
-        self._trials: dict[int, int] = {}
+        self._history: dict[int, np.ndarray] = {}
 
     def requests(self, stream: Stream) -> list[Request]:
-        prompts = stream.next(self._num_prompts)
-        counts = self._counts([self._last(p.index) for p in prompts])
+        prompts = stream.next(self.num_prompts)
+        counts = budgets([self._rate(p.index) for p in prompts], self.n, self._options)
         return [Request(p, int(count)) for p, count in zip(prompts, counts, strict=True)]
 
-    def observe(self, groups: list[Group]) -> list[Group]:
-        self._accounts.add_rollouts("rollouts_generated", groups)
-        self._accounts.add_rollouts("rollouts_handed_over", groups)
+    def learn(self, groups: Sequence[Group]) -> None:
         for group in groups:
-            outcome = tally(group)
-            self._accounts.add(_kind(self._last(group.request.prompt.index)))
-            if outcome.taking_part:
-                self._successes[group.request.prompt.index], self._trials[group.request.prompt.index] = outcome
-        return groups
+            index = group.request.prompt.index
+            self.accounts.add(kind_of(self._rate(index)))
+            values = taking_part(group, self._options.criterion).clip(0, 1)
+            longest = max(self._options.window, len(values))
+            self._history[index] = np.concatenate([self._history.get(index, np.empty(0)), values])[-longest:]
 
-    def _last(self, index: int) -> Tally:
-        return Tally(self._successes.get(index, 0), self._trials.get(index, 0))
-
-    def _counts(self, outcomes: Sequence[Tally]) -> np.ndarray:
-        """[P] rollouts of each prompt by its last outcome."""
-        o, kinds = self._options, np.array([_kind(outcome) for outcome in outcomes])
-        counts = np.zeros(len(outcomes), int)
-        for kind, count in (("unseen", self._n), ("never_right", o.n_negative), ("never_wrong", o.n_positive)):
-            counts[kinds == kind] = count
-        budget = self._n * len(outcomes)
-        mixed = np.flatnonzero(kinds == "mixed")
-        if len(mixed):
-            rates = np.array([outcomes[i].successes / outcomes[i].taking_part for i in mixed])
-            left = min(budget - int(counts.sum()), o.n_max * len(mixed))
-            counts[mixed] = deal(values(rates, o.n_max), left, o.n_min)
-        takers = next(t for t in (kinds == "never_right", kinds == "unseen", kinds != "") if t.any())
-        counts[takers] += share(budget - int(counts.sum()), int(takers.sum()))
-        return counts
-
-    def held(self) -> list[Group]:
-        return []
-
-    def metrics(self) -> dict[str, float]:
-        return self._accounts.metrics(held=[])
+    def _rate(self, index: int) -> float | None:
+        """The example's success rate, None if it is not to be trusted."""
+        values = self._history.get(index, ())
+        return None if len(values) < self._options.trusted else float(np.mean(values))
 
     def state_dict(self) -> dict:
-        return {
-            "accounts": self._accounts.state_dict(),
-            "successes": pack_table(self._successes),
-            "trials": pack_table(self._trials),
+        history = list(self._history.values())
+        return super().state_dict() | {
+            "examples": np.array(list(self._history), np.int64),
+            "sizes": np.array([len(values) for values in history], np.int64),
+            "values": np.concatenate([np.empty(0), *history]),
         }
 
     def load_state_dict(self, state: Mapping) -> None:
-        self._accounts.load_state_dict(state["accounts"])
-        self._successes, self._trials = unpack_table(state["successes"]), unpack_table(state["trials"])
+        super().load_state_dict(state)
+        ends = np.cumsum(state["sizes"])
+        rows = zip(state["examples"], ends - state["sizes"], ends, strict=True)
+        self._history = {int(index): state["values"][start:end] for index, start, end in rows}
 
 
-def _kind(outcome: Tally) -> str:
-    if not outcome.taking_part:
+# ---------------------------------------------------------------- the rule
+
+
+def kind_of(rate: float | None) -> str:
+    """ "unseen", "never_right", "never_wrong" or "mixed", by a success rate; None is an unknown one."""
+    if rate is None:
         return "unseen"
-    if outcome.successes == 0:
+    if rate == 0:
         return "never_right"
-    return "never_wrong" if outcome.successes == outcome.taking_part else "mixed"
+    return "never_wrong" if rate == 1 else "mixed"
 
 
-def values(rates: np.ndarray, n_max: int) -> np.ndarray:
-    """[k, n_max + 1] the value of N = 0 .. n_max rollouts at success rates p [k].
+def budgets(rates: Sequence[float | None], n: int, o: KnapsackOptions) -> np.ndarray:
+    """[P] rollouts of each prompt by its success rate (None: unknown), P x n in sum, as the authors' code has it.
 
-    The chance that the rewards vary, times what a step is then worth: (1 - p^N - (1-p)^N) p (1-p)^2.
+    An unknown prompt gets n, one that is never right or never wrong its fixed number, a mixed one n_min and then:
+      1. with allow_fallback, what the mixed prompts do not need (`needed`) is shared equally by the prompts without
+         success, unknown ones among them; if there are none, by all that are not mixed;
+      2. what is left is dealt to the mixed prompts so that it is worth most (`deal`, `gains`); what n_max leaves over
+         of that, they share equally.
+    Without mixed prompts, the prompts without success share all; without those, every prompt gets n.
     """
-    p, N = rates[:, None], np.arange(n_max + 1)
-    chance = np.maximum(1 - p**N - (1 - p) ** N, 0)
-    return chance * p * (1 - p) ** 2
+    kinds = np.array([kind_of(rate) for rate in rates])
+    fixed = {"unseen": n, "never_right": o.n_negative, "never_wrong": o.n_positive, "mixed": o.n_min}
+    counts = np.array([fixed[kind] for kind in kinds])
+    left = n * len(rates) - int(counts.sum())
+    mixed = np.flatnonzero(kinds == "mixed")
+    without_success = np.flatnonzero((kinds == "never_right") | (kinds == "unseen"))
+    takers = without_success if len(without_success) else np.flatnonzero(kinds != "mixed")
+    if not len(mixed):
+        return _shared(counts, takers, left) if len(without_success) else np.full(len(rates), n)
+    p = np.array([rates[i] for i in mixed])
+    if o.allow_fallback and len(takers):
+        spare = max(left - sum(needed(rate, o) for rate in p), 0)
+        counts = _shared(counts, takers, spare)
+        left -= spare
+    dealt = min(left, len(mixed) * (o.n_max - o.n_min))
+    counts[mixed] += deal(gains(p, o.n_min, o.n_max), dealt)
+    return _shared(counts, mixed, left - dealt)
 
 
-def deal(values: np.ndarray, budget: int, n_min: int) -> np.ndarray:
-    """[k] counts N_i in n_min .. n_max with the largest sum of values[i, N_i] among those that sum to the budget.
+def _shared(counts: np.ndarray, takers: np.ndarray, total: int) -> np.ndarray:
+    """The counts with a total shared by the takers, larger shares first."""
+    counts = counts.copy()
+    counts[takers] += share(total, len(takers))
+    return counts
 
-    By dynamic programming over prompts and budgets; values [k, n_max + 1]; the budget must lie in k n_min .. k n_max.
+
+def needed(rate: float, o: KnapsackOptions) -> int:
+    """Rollouts until the rarer of success and failure is seen with probability `confidence`, rounded down."""
+    return int(min(o.n_max, math.log(1 - o.confidence) / math.log(max(rate, 1 - rate))))
+
+
+def gains(rates: np.ndarray, n_min: int, n_max: int) -> np.ndarray:
+    """[k, n_max - n_min + 1] the worth of 0, 1, .. rollouts beyond n_min at success rates p [k].
+
+    N rollouts are worth the chance that they vary times what a step is then worth, (1 - p^N - (1-p)^N) p (1-p)^2; no
+    rollout beyond n_min is worth nothing, as in the authors' code, so that every mixed prompt is tried first.
     """
-    k, n_max = values.shape[0], values.shape[1] - 1
+    p = rates[:, None]
+    N = np.arange(n_min, n_max + 1)
+    worth = np.maximum(1 - p**N - (1 - p) ** N, 0) * p * (1 - p) ** 2
+    worth[:, 0] = 0
+    return worth
+
+
+def deal(gains: np.ndarray, budget: int) -> np.ndarray:
+    """[k] counts c_i with the largest sum of gains[i, c_i] among those that sum to the budget.
+
+    By dynamic programming over prompts and budgets; gains [k, width]; the budget is k (width - 1) at most.
+    """
+    k, width = gains.shape
     best = np.full(budget + 1, -np.inf)
     best[0] = 0.0
     choices = np.zeros((k, budget + 1), int)
     for i in range(k):
-        before, best = best, np.full(budget + 1, -np.inf)
-        for n in range(n_min, min(n_max, budget) + 1):
-            total = before[: budget + 1 - n] + values[i, n]
-            better = total > best[n:]
-            best[n:][better] = total[better]
-            choices[i, n:][better] = n
+        before = best
+        best = np.full(budget + 1, -np.inf)
+        for c in range(min(width, budget + 1)):
+            total = before[: budget + 1 - c] + gains[i, c]
+            better = total > best[c:]
+            best[c:][better] = total[better]
+            choices[i, c:][better] = c
     counts = np.zeros(k, int)
     for i in range(k - 1, -1, -1):
         counts[i] = choices[i, budget]

@@ -3,44 +3,48 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
-from pods_jax.allocation.base import Accounts, Options, Stream, options_of, register, too_small, unknown_choice
-from pods_jax.allocation.outcomes import Tally, tally
+from pods_jax.allocation.base import Accounts, Stream, register
+from pods_jax.allocation.options import OutcomeOptions, options_of, too_small, unknown_choice
+from pods_jax.allocation.outcomes import taking_part
 from pods_jax.config.schema import Config
 from pods_jax.groups import Group, Request, joined, pack_groups, unpack_groups
 
 
-def _balanced(outcome: Tally, kept: int) -> bool:
-    """Half of the kept can be right and half wrong."""
-    return min(outcome.successes, outcome.taking_part - outcome.successes) >= kept / 2
+def balanced_exit(positive: int, negative: int, kept: int) -> bool:
+    """Half of the kept can be positive and the other half negative; of an odd number, one more negative."""
+    return positive >= kept // 2 and negative >= kept - kept // 2
 
 
-def _positive_focused(outcome: Tally, kept: int) -> bool:
-    """One is right."""
-    return outcome.successes >= 1
+def positive_exit(positive: int, negative: int, kept: int) -> bool:
+    """One is positive."""
+    return positive >= 1
 
 
-EXIT_RULES: dict[str, Callable[[Tally, int], bool]] = {
-    "balanced": _balanced,
-    "positive_focused": _positive_focused,
+EXIT_RULES: Mapping[str, Callable[[int, int, int], bool]] = {
+    "balanced": balanced_exit,
+    "positive_focused": positive_exit,
 }
-"""Whether a prompt has enough, by its rollouts so far and selection.num_kept."""
+"""Whether a prompt has enough, by its positive and negative rollouts so far, and selection.num_kept."""
 
 
 @dataclasses.dataclass(frozen=True)
-class ReinforceAdaOptions(Options):
-    """Defaults are those of the authors' code, where a round has 8 rollouts a prompt and 8 are kept.
+class ReinforceAdaOptions(OutcomeOptions):
+    """Defaults are those of the authors' code, where a round has 8 rollouts a prompt and 4 are kept.
 
     Attributes:
       max_rounds: rounds at most; each has rollout.num_generations / max_rounds rollouts a prompt, so that
         num_generations is the most that a prompt gets.
-      exit_rule: "balanced": selection.num_kept / 2 right and as many wrong; "positive_focused": one right.
+      exit_rule: "balanced": selection.num_kept / 2 positive and as many negative; "positive_focused": one positive.
+      positive_above: a rollout is positive if its value by the criterion is above this.
     """
 
     max_rounds: int = 4
     exit_rule: str = "balanced"
+    positive_above: float = 0.7
 
     def violations(self, config: Config) -> Iterator[str]:
         n = config.rollout.num_generations
+        yield from super().violations(config)
         yield from too_small("max_rounds", self.max_rounds, 1)
         yield from unknown_choice("exit_rule", self.exit_rule, tuple(EXIT_RULES))
         if self.max_rounds >= 1 and n % self.max_rounds:
@@ -53,18 +57,18 @@ class ReinforceAdaOptions(Options):
 class ReinforceAda:
     """P new prompts a step; each gets rollouts until its exit rule holds or the rounds are over; all are handed over.
 
-    A rollout is positive if it is correct. Which m of a prompt's rollouts are trained on is the selection's choice
-    ("balanced" is the paper's), and objective.statistics = "group" takes the advantages' statistics over all of them.
-    Our reading, where the paper leaves it open: a prompt that never fulfils the rule is handed over with all it got.
+    The choice of a prompt's m trained rollouts is the selection's: "balanced" is the paper's, also for a prompt that
+    never fulfils the rule. The authors take the advantages' mean over all of a prompt's rollouts and do not divide by
+    the deviation: objective.statistics = "group" and objective.scale_rewards = "none".
     """
 
     Options = ReinforceAdaOptions
 
     def __init__(self, config: Config):
-        o = options_of(ReinforceAdaOptions, config)
-        self._max_rounds, self._leaves = o.max_rounds, EXIT_RULES[o.exit_rule]
-        self._num_prompts, self._num_kept = config.rollout.num_prompts, config.selection.num_kept
-        self._per_round = config.rollout.num_generations // o.max_rounds
+        self._options = options_of(ReinforceAdaOptions, config)
+        self._num_prompts = config.rollout.num_prompts
+        self._num_kept = config.selection.num_kept
+        self._per_round = config.rollout.num_generations // self._options.max_rounds
         self._accounts = Accounts(("rounds", "candidates", "passed", "unfulfilled"))
         self._pools: list[Group] = []
         self._round = 0
@@ -78,7 +82,7 @@ class ReinforceAda:
         return [
             Request(pool.request.prompt, self._per_round, first=pool.request.count)
             for pool in self._pools
-            if not self._left(pool)
+            if not self._has_left(pool)
         ]
 
     def observe(self, groups: list[Group]) -> list[Group]:
@@ -87,18 +91,22 @@ class ReinforceAda:
         if self._round == 1:
             self._pools = list(more)
         else:
-            self._pools = [pool if self._left(pool) else joined([pool, next(more)]) for pool in self._pools]
-        left = [self._left(pool) for pool in self._pools]
-        if not all(left) and self._round < self._max_rounds:
+            self._pools = [pool if self._has_left(pool) else joined([pool, next(more)]) for pool in self._pools]
+        left = [self._has_left(pool) for pool in self._pools]
+        if not all(left) and self._round < self._options.max_rounds:
             return []
         self._accounts.add("passed", sum(left))
         self._accounts.add("unfulfilled", len(left) - sum(left))
         self._accounts.add_rollouts("rollouts_handed_over", self._pools)
-        ready, self._pools, self._round = self._pools, [], 0
+        ready = self._pools
+        self._pools = []
+        self._round = 0
         return ready
 
-    def _left(self, pool: Group) -> bool:
-        return self._leaves(tally(pool), self._num_kept)
+    def _has_left(self, pool: Group) -> bool:
+        values = taking_part(pool, self._options.criterion)
+        positive = int((values > self._options.positive_above).sum())
+        return EXIT_RULES[self._options.exit_rule](positive, len(values) - positive, self._num_kept)
 
     def held(self) -> list[Group]:
         return self._pools
@@ -111,4 +119,5 @@ class ReinforceAda:
 
     def load_state_dict(self, state: Mapping) -> None:
         self._accounts.load_state_dict(state["accounts"])
-        self._pools, self._round = unpack_groups(state["pools"]), state["round"]
+        self._pools = unpack_groups(state["pools"])
+        self._round = state["round"]

@@ -1,87 +1,146 @@
-"""SPEED (Zhang et al. 2025, arXiv 2506.09016): a few rollouts screen each prompt, the rest continue the mixed ones."""
+"""SPEED (Zhang et al. 2025, arXiv 2506.09016): a few rollouts screen each prompt, the rest continue the mixed ones.
+
+A round is one generation: the continuations of all prompts that qualified in the round before, and the screening of
+new ones. Finished groups queue; a step that finds enough of them generates nothing.
+"""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from pods_jax.allocation.base import POLICIES, Options, options_of, register, too_small, unknown_choice
-from pods_jax.allocation.two_stage import Plan, TwoStage, solved_at
+from pods_jax.allocation.base import Accounts, Stream, age_metrics, register
+from pods_jax.allocation.buffer import detached
+from pods_jax.allocation.options import FilterOptions, options_of, too_small, when_exhausted
+from pods_jax.allocation.outcomes import class_of_varying, outcome_of
 from pods_jax.config.schema import Config
-from pods_jax.groups import Group
+from pods_jax.groups import Group, Request, joined, pack_groups, unpack_groups
 
 
 @dataclasses.dataclass(frozen=True)
-class SpeedOptions(Options):
-    """Defaults are those of the authors' code.
+class SpeedOptions(FilterOptions):
+    """Defaults are those of the authors' code, whose rounds screen 4 x rollout.num_prompts prompts.
 
     Attributes:
       n_init: rollouts that screen a prompt.
       n_continue: the further ones of a prompt that qualifies; None: what rollout.num_generations leaves.
-      candidates: prompts screened a round; None: 4 x rollout.num_prompts.
-      max_rounds: rounds in which a step must have its groups; on_exhausted: else "error", "train_partial" or "stop".
     """
 
     n_init: int = 4
     n_continue: int | None = None
-    candidates: int | None = None
     max_rounds: int = 50
-    on_exhausted: str = "error"
 
     def n_continued(self, n: int) -> int:
         """Rollouts of the second stage, for groups of n."""
         return n - self.n_init if self.n_continue is None else self.n_continue
 
     def violations(self, config: Config) -> Iterator[str]:
-        n, more = config.rollout.num_generations, self.n_continued(config.rollout.num_generations)
+        n = config.rollout.num_generations
+        more = self.n_continued(n)
         if more < 1 or self.n_init + more != n:
             yield (
                 f"allocation.options: {self.n_init} n_init + {more} n_continue rollouts must be "
                 f"rollout.num_generations = {n}, with at least one to continue"
             )
         yield from too_small("n_init", self.n_init, 2)
-        yield from too_small("candidates", self.candidates, 1)
+        yield from super().violations(config)
         yield from too_small("max_rounds", self.max_rounds, 2)
-        yield from unknown_choice("on_exhausted", self.on_exhausted, POLICIES)
 
 
 @register("speed")
-class Speed(TwoStage):
-    """Screens and continues in one generation, as Pilot-Commit, with the band 0 < success rate < 1.
+class Speed:
+    """Screens and continues in one generation, and trains on the groups that finished first.
 
-    A prompt that qualified waits without a bound on its age, the longest waiting one is continued first, nothing is
-    evicted, and epochs end without effect. Our reading, where the paper leaves it open: new prompts are screened only
-    while fewer than a step's worth of them would wait after this round's continuations.
+    A prompt qualifies if its screening has right and wrong rollouts. What waits has no bound on its age, nothing is
+    evicted, and epochs end without effect. A step takes the groups in the order in which their prompts qualified.
     """
 
     Options = SpeedOptions
 
     def __init__(self, config: Config):
         o = options_of(SpeedOptions, config)
-        plan = Plan(
-            num_prompts=config.rollout.num_prompts,
-            candidates=4 * config.rollout.num_prompts if o.candidates is None else o.candidates,
-            n_pilot=o.n_init,
-            n_commit=o.n_continued(config.rollout.num_generations),
-            thin=_all,
-            band=_mixed,
-            solved=solved_at(None),
-            evict_after=1,
-            buffer_size=100_000,
-            buffer_order="least_recent",
-            max_staleness=None,
-            clear_at_epoch_end=False,
-            max_rounds=o.max_rounds,
-            on_exhausted=o.on_exhausted,
+        self._options = o
+        self._num_prompts = config.rollout.num_prompts
+        self._candidates = 4 * self._num_prompts if o.candidates is None else o.candidates
+        self._n_continue = o.n_continued(config.rollout.num_generations)
+        self._accounts = Accounts(("rounds", "candidates", "passed", "too_easy", "too_hard", "invalid"))
+        self._step = 1
+        self._round = 0
+        self._qualified: list[Group] = []
+        self._finished: list[Group] = []
+        self._ages: dict[str, float] = age_metrics([])
+
+    def requests(self, stream: Stream) -> list[Request]:
+        if len(self._finished) >= self._num_prompts:
+            return []
+        self._round += 1
+        self._accounts.add("rounds")
+        self._accounts.add("candidates", self._candidates)
+        n = self._options.n_init
+        prompts = [screening.request.prompt for screening in self._qualified]
+        continuations = [Request(prompt, self._n_continue, "commit", first=n) for prompt in prompts]
+        return continuations + [Request(prompt, n, "pilot") for prompt in stream.next(self._candidates)]
+
+    def observe(self, groups: list[Group]) -> list[Group]:
+        self._accounts.add_rollouts("rollouts_generated", groups)
+        if groups:
+            self._finish(groups[: len(self._qualified)])
+            self._qualified = [detached(g) for g in groups[len(self._qualified) :] if self._qualifies(g)]
+        if len(self._finished) >= self._num_prompts:
+            return self._hand_over(self._num_prompts)
+        if self._round >= self._options.max_rounds:
+            return self._hand_over(len(when_exhausted(self._options.on_exhausted, self._why(), self._finished)))
+        return []
+
+    def _finish(self, continuations: list[Group]) -> None:
+        for screening, continuation in zip(self._qualified, continuations, strict=True):
+            self._finished.append(joined([screening, continuation]))
+
+    def _qualifies(self, screening: Group) -> bool:
+        kind = class_of_varying(outcome_of(screening, self._options.criterion))
+        self._accounts.add(kind)
+        if kind != "passed":
+            self._accounts.add_rollouts("rollouts_discarded", [screening])
+        return kind == "passed"
+
+    def _hand_over(self, count: int) -> list[Group]:
+        batch = self._finished[:count]
+        self._finished = self._finished[count:]
+        self._accounts.add_rollouts("rollouts_handed_over", batch)
+        self._ages = age_metrics(batch)
+        self._step += 1
+        self._round = 0
+        return batch
+
+    def _why(self) -> str:
+        c = self._accounts.counts
+        return (
+            f"allocation speed: step {self._step} has {len(self._finished)} of {self._num_prompts} groups after "
+            f"{self._round} rounds. Candidates in the run so far: {c['candidates']}, of which {c['passed']} qualified, "
+            f"{c['too_easy']} were all right, {c['too_hard']} all wrong, {c['invalid']} without a finite reward. Raise "
+            "allocation.options.candidates or max_rounds"
         )
-        super().__init__("speed", plan, config.seed)
 
-    def wanted(self) -> int:
-        after = len(self._buffer) - (self._plan.num_prompts - len(self._batch))
-        return self._plan.candidates if after < self._plan.num_prompts else 0
+    # ---------------------------------------------------------------- accounts and state
 
+    def held(self) -> list[Group]:
+        return [*self._finished, *self._qualified]
 
-def _all(pilot: Group) -> Group:
-    return pilot
+    def metrics(self) -> dict[str, float]:
+        return self._accounts.metrics(self.held()) | self._ages
 
+    def state_dict(self) -> dict:
+        return {
+            "accounts": self._accounts.state_dict(),
+            "qualified": pack_groups(self._qualified),
+            "finished": pack_groups(self._finished),
+            "step": self._step,
+            "round": self._round,
+            "ages": dict(self._ages),
+        }
 
-def _mixed(n: int) -> tuple[int, int]:
-    return 1, n - 1
+    def load_state_dict(self, state: Mapping) -> None:
+        self._accounts.load_state_dict(state["accounts"])
+        self._qualified = unpack_groups(state["qualified"])
+        self._finished = unpack_groups(state["finished"])
+        self._step = state["step"]
+        self._round = state["round"]
+        self._ages = dict(state["ages"])

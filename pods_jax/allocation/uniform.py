@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Iterator
 
-from pods_jax.allocation.base import Options, Stream, options_of, register
+from pods_jax.allocation.base import Stream, register
+from pods_jax.allocation.options import AllocatorOptions, options_of
 from pods_jax.config.schema import Config
 from pods_jax.groups import Group, Request
 
 
 @dataclasses.dataclass(frozen=True)
-class UniformOptions(Options):
+class UniformOptions(AllocatorOptions):
     """groups_per_prompt: into how many of the num_prompts groups of a step each prompt goes, each of them selected and
     normalised apart, as in the multi-device code of the PODS authors (arXiv 2504.13818)."""
 
@@ -34,7 +35,8 @@ class Uniform:
         self._repeats = options_of(UniformOptions, config).groups_per_prompt
 
     def requests(self, stream: Stream) -> list[Request]:
-        n, prompts = self._sizes.num_generations, stream.next(self._sizes.num_prompts // self._repeats)
+        n = self._sizes.num_generations
+        prompts = stream.next(self._sizes.num_prompts // self._repeats)
         return [Request(p, n, first=n * i) for p in prompts for i in range(self._repeats)]
 
     def observe(self, groups: list[Group]) -> list[Group]:
@@ -50,4 +52,4 @@ class Uniform:
         return {}
 
     def load_state_dict(self, state: dict) -> None:
-        """There is none."""
+        """There is no state."""

@@ -1,5 +1,6 @@
 """A world of prompts with known success rates, and a loop that drives an allocator through it as training does."""
 
+import dataclasses
 import io
 import json
 
@@ -14,7 +15,7 @@ from pods_jax.groups import Group, Request
 
 
 class World:
-    """The example i is answered correctly with probability rates[i]; a rollout depends on (uid, sample index) alone.
+    """The example i is answered correctly with probability rates[i]; a rollout depends on (uid, sample index) only.
 
     The shaped rewards vary in every group, so an allocator that filtered on them would be seen.
 
@@ -136,3 +137,15 @@ class ScriptedWorld(World):
 
     def correct(self, request):
         return np.arange(request.count) < (request.count // 2 if request.first else self.successes(request.prompt))
+
+
+class GradedWorld(World):
+    """No rollout is right; the rewards of a request are rewards(prompt), repeated up to its count."""
+
+    def __init__(self, num_examples, rewards):
+        super().__init__(np.zeros(num_examples))
+        self.rewards = rewards
+
+    def group(self, request):
+        values = np.resize(self.rewards(request.prompt), request.count).astype(np.float32)
+        return dataclasses.replace(super().group(request), rewards=values)

@@ -1,9 +1,12 @@
+import dataclasses
+import tracemalloc
+
 import numpy as np
 import pytest
 from simulated_world import World, through_a_file
 
 from pods_jax.allocation.base import generator
-from pods_jax.allocation.buffer import ORDERS, ReplayBuffer
+from pods_jax.allocation.buffer import ORDERS, ReplayBuffer, Waiting, detached
 from pods_jax.groups import Prompt, Request
 
 
@@ -11,6 +14,9 @@ def pilot(uid, successes, n=8):
     world = World([0.0] * 100)
     world.correct = lambda request: np.arange(n) < successes
     return world.group(Request(Prompt(uid, uid, "", "", "", (1,)), n, "pilot"))
+
+
+GRADED = [[0.5, 0.6, 0.5, 0.6], [0.0, 1.0, 0.2, 0.9], [0.1, 0.2, 0.5, 0.4]]
 
 
 def uids(groups):
@@ -27,8 +33,9 @@ def filled(order, size=100):
 @pytest.mark.parametrize(
     ("order", "expected"),
     [
-        ("max_variance", [2, 4, 5, 1, 3, 0]),
-        ("most_recent", [5, 4, 3, 2, 1, 0]),
+        ("max_variance", [2, 4, 5, 3, 1, 0]),  # 4 and 5 are of one step, 3 is of a later one than 1
+        ("max_variance_oldest", [2, 4, 5, 1, 3, 0]),
+        ("most_recent", [4, 5, 2, 3, 0, 1]),
         ("least_recent", [0, 1, 2, 3, 4, 5]),
     ],
 )
@@ -45,10 +52,36 @@ def test_random_is_seeded_and_uniform():
         return uids(filled("random").pop(6, generator(seed, "buffer", 1, 1)))
 
     assert order(3) == order(3) != order(4)
-    groups = filled("random").groups
-    first = [ORDERS["random"](groups, generator(seed, "buffer", 1, 1))[0] for seed in range(600)]
+    waiting = [Waiting(pilot(uid, 4), 1, 0.25) for uid in range(6)]
+    first = [ORDERS["random"](waiting, generator(seed, "buffer", 1, 1))[0] for seed in range(600)]
     assert ((np.bincount(first, minlength=6) - 100) ** 2 / 100).sum() < 20.5  # chi-squared, 5 degrees, p = 0.001
-    assert set(ORDERS) == {"random", "max_variance", "most_recent", "least_recent"}
+
+
+@pytest.mark.parametrize("order", ["max_variance", "most_recent"])
+def test_orders_are_those_of_the_authors_code(order):
+    """Sorted by (deviation, step), or by step only, in descending order; Python keeps the order of equal ones."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        steps = np.sort(rng.integers(1, 4, 12))
+        successes = rng.integers(1, 8, 12)
+        buffer = ReplayBuffer(100, order)
+        for uid, (step, count) in enumerate(zip(steps, successes, strict=True)):
+            buffer.add(pilot(uid, int(count)), int(step))
+        deviations = [np.sqrt(c / 8 * (1 - c / 8)).round(12) for c in successes]
+        keys = list(zip(deviations, steps, strict=True)) if order == "max_variance" else list(steps)
+        expected = sorted(range(12), key=lambda uid: keys[uid], reverse=True)
+        assert uids(buffer.pop(12, rng)) == expected
+
+
+def test_the_variance_is_of_the_criterion():
+    """All are wrong, so that only their rewards differ."""
+    graded = [dataclasses.replace(pilot(uid, 0, n=4), rewards=np.array(r)) for uid, r in enumerate(GRADED)]
+    buffer = ReplayBuffer(9, "max_variance", "reward")
+    for group in graded:
+        buffer.add(group, 1)
+    expected = sorted(range(3), key=lambda i: -np.var(GRADED[i]))
+    assert expected != [0, 1, 2]
+    assert uids(buffer.pop(3, np.random.default_rng(0))) == expected
 
 
 def test_the_size_is_enforced_the_first_added_leaves():
@@ -66,6 +99,7 @@ def test_expiry_is_exact():
 
 def test_restored_through_a_file():
     buffer, other = filled("max_variance"), ReplayBuffer(6, "max_variance")
+    other.add(pilot(99, 4), step=1)  # what it held before is gone
     other.load_state_dict(through_a_file(buffer.state_dict()))
     for mine, its in zip(buffer.groups, other.groups, strict=True):
         assert mine.request == its.request
@@ -76,7 +110,32 @@ def test_restored_through_a_file():
     assert uids(other.expire(oldest=3)) == [0, 1, 2, 3]
 
 
-def test_generators_are_named():
-    names = [(seed, use, *at) for seed in (0, 1) for use in ("a", "b") for at in ((1, 2), (2, 1))]
-    assert len({generator(*name).random() for name in names}) == len(names)
-    assert generator(0, "a", 1, 2).random() == generator(0, "a", 1, 2).random()
+def test_a_group_that_waits_does_not_keep_its_round_alive():
+    """Rounds of 64 x 8 x 1,000 tokens, of each of which one group of 8 waits: 32 kB an array rather than 2 MB."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        buffer = ReplayBuffer(100, "random")
+        for step in range(3):
+            tokens = np.zeros((64, 8, 1000), np.int32)
+            logprobs = np.zeros((64, 8, 1000), np.float32)
+            scores = np.zeros((64, 8))
+            views = {"tokens": tokens[5], "logprobs": logprobs[5], "rewards": scores[5], "parts": {"a": scores[5]}}
+            buffer.add(dataclasses.replace(pilot(step, 4), **views), step)
+            del tokens, logprobs, scores, views
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(buffer) == 3
+    kept = 3 * 2 * 8 * 1000 * 4
+    assert kept < held < 1.5 * kept
+
+
+def test_a_detached_group_shares_nothing_and_is_the_same():
+    group = pilot(0, 3)
+    copy = detached(group)
+    for name in ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions"):
+        assert not np.shares_memory(getattr(copy, name), getattr(group, name))
+        np.testing.assert_array_equal(getattr(copy, name), getattr(group, name))
+    assert not np.shares_memory(copy.parts["correctness"], group.parts["correctness"])
+    assert copy.request == group.request

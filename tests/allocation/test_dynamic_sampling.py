@@ -25,7 +25,7 @@ def test_decisions_are_those_of_a_reference(surplus):
     rates = np.random.default_rng(0).beta(0.3, 0.3, 10_000)
     world = World(rates)
     allocator = make("dynamic_sampling", P=P, n=n, candidates=candidates, surplus=surplus)
-    batch, classes = [], {"passed": 0, "too_easy": 0, "too_hard": 0}
+    batch, classes, beyond = [], {"passed": 0, "too_easy": 0, "too_hard": 0}, 0
     for _ in range(105):
         ready = one_round(allocator, world)
         requests = world.rounds[-1]
@@ -39,9 +39,10 @@ def test_decisions_are_those_of_a_reference(surplus):
             assert ready == []
             continue
         assert uids(ready) == batch[:P]
+        beyond += len(batch) - P
         batch = batch[P : 2 * P - 1] if surplus == "keep" else []
         assert uids(allocator.held()) == batch
-    assert counters(allocator, *classes) == list(classes.values())
+    assert counters(allocator, *classes, "surplus") == [*classes.values(), beyond]
     assert counters(allocator, "candidates") == [world.stream.position] == [105 * candidates]
 
 
@@ -82,6 +83,14 @@ def test_nothing_varies(rate, text):
         assert counters(allocator, "rounds") == [3]
 
 
+def test_every_step_has_max_rounds():
+    """Every second round of 4 varies, so each step takes two."""
+    world = ScriptedWorld(1000, lambda p: 4 * (p.uid // 4 % 2))
+    allocator = make("dynamic_sampling", P=4, n=8, candidates=4, max_rounds=2)
+    for step in range(5):
+        assert uids(one_step(allocator, world)) == [8 * step + 4 + i for i in range(4)]
+
+
 def test_a_partial_batch():
     """One prompt in 20 varies: 3 candidates x 4 rounds of 20 examples see one or none."""
     world = ScriptedWorld(20, lambda p: 4 if p.uid == 5 else 0)
@@ -94,8 +103,8 @@ def test_a_partial_batch():
 def test_what_is_wrong_with_the_options():
     assert violations(make_config("dynamic_sampling", candidates=0, max_rounds=0, on_exhausted="", surplus="x")) == [
         "allocation.options.candidates must be at least 1, got 0",
-        "allocation.options.max_rounds must be at least 1, got 0",
         "allocation.options.on_exhausted = '' is unknown (known: error, stop, train_partial)",
+        "allocation.options.max_rounds must be at least 1, got 0",
         "allocation.options.surplus = 'x' is unknown (known: discard, keep)",
     ]
     assert "rollout.num_generations must be at least 2: the correctness of one rollout can not vary" in violations(

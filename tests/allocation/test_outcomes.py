@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_world import World
 
-from pods_jax.allocation.outcomes import Tally, classify, counts_within, tally, varies
+from pods_jax.allocation.outcomes import (
+    Outcome,
+    class_of_varying,
+    class_within,
+    counts_within,
+    exact,
+    outcome_of,
+    success_rates,
+    taking_part,
+    values_of,
+)
 from pods_jax.groups import Prompt, Request
 
 GROUP = World([0.5]).group(Request(Prompt(0, 0, "", "", "", ()), 8))
@@ -19,8 +29,13 @@ def group(correct, rewards=None):
     return dataclasses.replace(GROUP, correct=np.array(correct), rewards=np.array(rewards, float))
 
 
+def counted(successes, n):
+    """The outcome of n rollouts that are right or wrong."""
+    return outcome_of(group([1.0] * successes + [0.0] * (n - successes)))
+
+
 @pytest.mark.parametrize(
-    ("p_lower", "p_upper", "exact"),
+    ("p_lower", "p_upper", "exact_ones"),
     [
         (0.125, 0.75, (Fraction(1, 8), Fraction(3, 4))),
         (0.1, 0.9, (Fraction(1, 10), Fraction(9, 10))),  # neither is a binary number, nor is k / n
@@ -30,14 +45,17 @@ def group(correct, rewards=None):
         (0.5, 0.5, (Fraction(1, 2), Fraction(1, 2))),
     ],
 )
-def test_thresholds_are_inclusive_on_both_ends(p_lower, p_upper, exact):
+def test_thresholds_are_inclusive_on_both_ends(p_lower, p_upper, exact_ones):
     """Every count of every pilot size from 2 to 64, against exact fractions."""
     for n in range(2, 65):
-        band = counts_within(p_lower, p_upper, n)
+        lowest, highest = counts_within(p_lower, p_upper, n)
         for successes in range(n + 1):
             rate = Fraction(successes, n)
-            expected = "too_hard" if rate < exact[0] else "too_easy" if rate > exact[1] else "passed"
-            assert classify(Tally(successes, n), band) == expected, (successes, n)
+            expected = "too_hard" if rate < exact_ones[0] else "too_easy" if rate > exact_ones[1] else "passed"
+            outcome = Outcome(successes, n, 0.0, varies=True)
+            assert class_within(outcome, p_lower, p_upper) == expected, (successes, n)
+            assert (lowest <= successes <= highest) == (expected == "passed")
+            assert outcome.reaches(exact(p_upper)) == (rate >= exact_ones[1])
 
 
 def test_bands_of_the_published_thresholds():
@@ -58,29 +76,82 @@ def test_the_chance_to_pass_matches_the_binomial_table():
         np.testing.assert_allclose(chances, row, atol=0.0051)
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0, np.nan, np.inf]), st.sampled_from([0.3, -2.0, np.nan, -np.inf]))))
+ODD_VALUES = st.sampled_from([0.0, 1.0, np.nan, np.inf, -np.inf])
+ODD_REWARDS = st.sampled_from([0.3, -2.0, 1.5, np.nan, -np.inf])
+
+
+@given(st.lists(st.tuples(ODD_VALUES, ODD_REWARDS)))
 def test_only_finite_rollouts_take_part(pairs):
     correct, rewards = [p[0] for p in pairs], [p[1] for p in pairs]
-    finite = [c for c, r in pairs if np.isfinite(c) and np.isfinite(r)]
-    assert tally(group(correct, rewards)) == (finite.count(1.0), len(finite))
-    assert varies(group(correct, rewards)) == (0.0 in finite and 1.0 in finite)
+    finite = [(c, r) for c, r in pairs if np.isfinite(c) and np.isfinite(r)]
+    right = [c for c, _ in finite]
+    outcome = outcome_of(group(correct, rewards))
+    assert (outcome.total, outcome.count) == (right.count(1.0), len(finite))
+    assert outcome.varies == (0.0 in right and 1.0 in right)
+    assert outcome.variance == pytest.approx(np.var(right) if right else 0)
+    rewarded = outcome_of(group(correct, rewards), "reward")
+    held = np.clip([r for _, r in finite], 0, 1)
+    assert rewarded.total == pytest.approx(held.sum())
+    assert rewarded.count == len(finite)
+    assert rewarded.varies == (len({r for _, r in finite}) > 1)
+    assert rewarded.variance == pytest.approx(held.var() if len(held) else 0)
+    values = values_of(group(correct, rewards), "reward")
+    assert np.isnan(values).tolist() == [not (np.isfinite(c) and np.isfinite(r)) for c, r in pairs]
+    assert taking_part(group(correct, rewards), "reward").tolist() == [r for _, r in finite]
 
 
-def test_without_a_finite_rollout_nothing_passes():
+def test_without_a_finite_rollout_nothing_passes_and_no_rate_is_reached():
     """A comparison with NaN is false, so `not (p < lower or p > upper)` would let it pass."""
-    outcome = tally(group([1.0, 0.0], [np.nan, np.nan]))
-    assert classify(outcome, counts_within(0.125, 0.75, outcome.taking_part)) == "invalid"
+    for criterion in ("correctness", "reward"):
+        outcome = outcome_of(group([1.0, 0.0], [np.nan, np.nan]), criterion)
+        assert class_within(outcome, 0.0, 1.0) == class_of_varying(outcome) == "invalid"
+        assert not outcome.reaches(Fraction(0))
 
 
-def test_variation_is_exact_and_of_raw_correctness():
-    assert not varies(group([True, True], rewards=[1.0, 0.2]))
-    assert varies(group([True, False], rewards=[0.5, 0.5]))
-    assert varies(group([0.35, np.nextafter(0.35, 1)]))
-    assert not varies(group([0.35] * 7))  # whose computed deviation is not 0
-    assert not varies(group([True]))
-    assert not varies(group([]))
+def test_variation_is_exact_and_of_the_criterion():
+    assert not outcome_of(group([True, True], rewards=[1.0, 0.2])).varies
+    assert outcome_of(group([True, True], rewards=[1.0, 0.2]), "reward").varies
+    assert outcome_of(group([True, False], rewards=[0.5, 0.5])).varies
+    assert not outcome_of(group([True, False], rewards=[0.5, 0.5]), "reward").varies
+    assert outcome_of(group([0.35, np.nextafter(0.35, 1)])).varies
+    assert not outcome_of(group([0.35] * 7)).varies  # whose computed deviation is not 0
+    assert not outcome_of(group([True])).varies
+    assert not outcome_of(group([])).varies
 
 
-def test_variance_of_a_tally():
-    assert Tally(2, 8).variance == np.var([1, 1, 0, 0, 0, 0, 0, 0])
-    assert Tally(0, 0).variance == 0
+def test_rewards_outside_of_0_to_1_vary_but_count_as_the_bounds():
+    outcome = outcome_of(group([0, 0, 0, 0], rewards=[-1.0, -3.0, 2.0, 0.25]), "reward")
+    assert outcome == (1.25, 4, np.var([0, 0, 1, 0.25]), True)
+
+
+@pytest.mark.parametrize(
+    ("correct", "kind"),
+    [([0, 0], "too_hard"), ([1, 1], "too_easy"), ([0, 1], "passed"), ([0.4, 0.4], "too_hard"), ([], "invalid")],
+)
+def test_classes_of_groups_that_must_vary(correct, kind):
+    assert class_of_varying(outcome_of(group(correct))) == kind
+
+
+@pytest.mark.parametrize(
+    ("reward", "kind"), [(0.0, "too_hard"), (0.49, "too_hard"), (0.5, "too_easy"), (1.0, "too_easy")]
+)
+def test_equal_rewards_are_hard_or_easy_by_the_side_of_one_half(reward, kind):
+    assert class_of_varying(outcome_of(group([0] * 4, [reward] * 4), "reward")) == kind
+
+
+def test_variance_of_counts():
+    for n in range(1, 9):
+        for successes in range(n + 1):
+            assert counted(successes, n).variance == pytest.approx(np.var([1] * successes + [0] * (n - successes)))
+
+
+def test_success_rates_leave_out_groups_in_which_none_takes_part():
+    groups = [group([1, 0, 0, np.nan]), group([1, 1], [np.nan, np.nan]), group([1, 1])]
+    groups = [
+        dataclasses.replace(g, request=Request(Prompt(i, i, "", "", "", ()), len(g.rewards)))
+        for i, g in enumerate(groups)
+    ]
+    prompts, rates = success_rates(groups, "correctness")
+    assert [p.uid for p in prompts] == [0, 2]
+    assert rates.tolist() == [1 / 3, 1.0]
+    assert success_rates([], "reward")[1].shape == (0,)

@@ -4,11 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from simulated_world import ScriptedWorld, World, make, make_config, one_round, one_step, through_a_file
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_world import GradedWorld, ScriptedWorld, World, make, make_config, one_round, one_step, through_a_file
 
-from pods_jax.allocation import Exhausted
+from pods_jax.allocation import ALLOCATORS, Exhausted
 from pods_jax.allocation.base import generator
-from pods_jax.allocation.pilot_commit import most_varied
+from pods_jax.allocation.pilot_commit import balanced, most_varied
+from pods_jax.config.schema import ObjectiveConfig
 from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
 from pods_jax.groups import Request
@@ -66,23 +69,37 @@ def reference(prompts, successes, orders, *, P, candidates, n, max_staleness, si
 
 
 def order_of(name, successes, n, seed):
+    def distance(prompt):
+        return abs(Fraction(successes(prompt), n) - Fraction(1, 2))
+
     def variance_first(items, *_):
-        return sorted(items, key=lambda item: abs(Fraction(successes(item[0]), n) - Fraction(1, 2)))
+        """As the authors' code: by the deviation and the step, both descending."""
+        return sorted(items, key=lambda item: (-distance(item[0]), item[1]), reverse=True)
+
+    def oldest_of_equal_variance(items, *_):
+        return sorted(items, key=lambda item: distance(item[0]))
 
     def shuffled(items, step, round_in_step):
         return [items[i] for i in generator(seed, "buffer", step, round_in_step).permutation(len(items))]
 
     return {
         "least_recent": lambda items, *_: list(items),
-        "most_recent": lambda items, *_: list(reversed(items)),
+        "most_recent": lambda items, *_: sorted(items, key=lambda item: item[1], reverse=True),
         "max_variance": variance_first,
+        "max_variance_oldest": oldest_of_equal_variance,
         "random": shuffled,
     }[name]
 
 
 @pytest.mark.parametrize(
     ("order", "num_examples", "size"),
-    [("random", 10_000, 10**5), ("max_variance", 1000, 150), ("most_recent", 1000, 10**5), ("least_recent", 1000, 150)],
+    [
+        ("random", 10_000, 10**5),
+        ("max_variance", 1000, 150),
+        ("max_variance_oldest", 1000, 150),
+        ("most_recent", 1000, 10**5),
+        ("least_recent", 1000, 150),
+    ],
 )
 def test_decisions_are_those_of_the_reference(order, num_examples, size):
     """Into the second epoch at least, so that evictions, expiries, overflow and epoch ends take part."""
@@ -179,7 +196,7 @@ def test_a_full_buffer_drops_the_oldest():
     world = ScriptedWorld(100, lambda p: 1)
     one_round(allocator, world)
     assert counters(allocator, "buffer_size", "buffer_overflowed", "rollouts_discarded") == [5, 7, 14]
-    assert uids(one_step(allocator, world)) == [11, 10, 9, 8]
+    assert uids(one_step(allocator, world)) == [7, 8, 9, 10]
 
 
 # ---------------------------------------------------------------- epochs, deferral, eviction
@@ -362,6 +379,15 @@ def test_most_varied_is_the_subset_of_largest_variance(n):
             assert correct[chosen].sum() * (~correct[chosen]).sum() == best
 
 
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=7), st.data())
+def test_most_varied_of_graded_values(values, data):
+    count = data.draw(st.integers(1, len(values)))
+    chosen = most_varied(np.array(values), count)
+    assert len(set(chosen.tolist())) == count
+    best = max(np.var(subset) for subset in itertools.combinations(values, count))
+    assert np.var(np.array(values)[chosen]) == pytest.approx(best)
+
+
 @pytest.mark.parametrize(("choice", "places"), [("max_variance", [0, 1, 3, 4]), ("first", [0, 1, 2, 3])])
 def test_a_pilot_can_be_thinned(choice, places):
     world = ScriptedWorld(100, lambda p: 3)
@@ -371,6 +397,81 @@ def test_a_pilot_can_be_thinned(choice, places):
         assert group.texts == tuple(f"{uid}/{i}" for i in [*places, *range(6, 12)])
         assert group.request.count == 10
     assert counters(allocator, "rollouts_discarded") == [2 * 2]
+
+
+# ---------------------------------------------------------------- several updates a step
+
+
+def of_tokens(count):
+    """A group of one rollout with so many tokens."""
+    world = World([0.5])
+    group = world.group(Request(world.stream.next(1)[0], 1))
+    return dataclasses.replace(group, lengths=np.array([count]))
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.sampled_from([1, 2, 3, 4]))
+def test_updates_get_about_as_many_tokens(tokens, parts):
+    """Never worse by more than the longest group, which bounds what a greedy choice can leave."""
+    groups = [of_tokens(count) for count in tokens]
+    order = balanced(groups, parts)
+    assert sorted(id(g) for g in order) == sorted(id(g) for g in groups)
+    if parts == 1 or len(tokens) % parts:
+        assert [id(g) for g in order] == [id(g) for g in groups]
+        return
+    sums = np.array([int(g.lengths.sum()) for g in order]).reshape(parts, -1).sum(1)
+    assert np.ptp(sums) <= max(tokens)
+
+
+def test_a_step_of_several_updates_is_balanced_by_default():
+    def lengths(**options):
+        world = ScriptedWorld(100, lambda p: 1)
+        whole = world.group
+
+        def group(request):
+            length = 1 + 50 * (request.prompt.uid < 2)  # the first two of the step are long
+            return dataclasses.replace(whole(request), lengths=np.full(request.count, length))
+
+        world.group = group
+        config = make_config("pilot_commit", P=4, n=4, n_pilot=2, buffer_sampling="least_recent", **options)
+        config = dataclasses.replace(config, objective=ObjectiveConfig(steps_per_generation=2))
+        groups = one_step(ALLOCATORS["pilot_commit"](config), world)
+        return [int(g.lengths[0]) for g in groups]
+
+    assert lengths() == [51, 1, 51, 1]
+    assert lengths(balance_updates=False) == [51, 51, 1, 1]
+
+
+# ---------------------------------------------------------------- graded rewards
+
+
+def test_by_reward_pilots_pass_that_vary_within_the_thresholds():
+    """All are wrong; the rewards of a pilot of 4 are those of its example."""
+    pilots = {
+        0: [0.5, 0.5, 0.5, 0.5],  # equal
+        1: [0.0, 0.5, 0.0, 0.5],  # rate 1/4: passes
+        2: [0.9, 0.8, 0.9, 1.0],  # rate 0.9: too easy
+        3: [0.1, 0.0, 0.0, 0.1],  # rate 0.05: too hard
+        4: [1.0, 1.0, 1.0, 1.0],  # solved
+        5: [2.0, -1.0, 2.0, -1.0],  # rate 1/2, each held to [0, 1]: passes
+    }
+    world = GradedWorld(6, lambda p: pilots[p.index])
+    options = {"P": 2, "n": 16, "n_pilot": 4, "candidates": 6, "clear_at_epoch_end": False}
+    allocator = make("pilot_commit", criterion="reward", **options)
+    groups = one_step(allocator, world)
+    assert {g.request.prompt.index for g in groups} == {1, 5}
+    (pilots_of_first_round, _) = world.rounds
+    assert len(pilots_of_first_round) == 6
+    assert counters(allocator, "passed", "too_hard", "evicted") == [4, 2, 1]  # 11 pilots: 6, and 5 without example 4
+    assert counters(allocator, "too_easy") == [5]
+    with pytest.raises(UserError, match="0 passed, 0 were too easy"):
+        one_step(make("pilot_commit", **options), GradedWorld(6, lambda p: pilots[p.index]))
+
+
+def test_by_reward_a_pilot_is_thinned_to_its_most_varied_rewards():
+    world = GradedWorld(100, lambda p: [0.5, 0.1, 0.9, 0.6, 0.2, 0.4])
+    allocator = make("pilot_commit", P=1, n=8, n_pilot=6, n_effective=2, n_commit=6, criterion="reward")
+    (union,) = one_step(allocator, world)
+    assert [t.partition("/")[2] for t in union.texts] == ["1", "2", *map(str, range(6, 12))]
 
 
 # ---------------------------------------------------------------- state and options
@@ -403,13 +504,13 @@ def test_what_is_wrong_with_the_options():
         "allocation.options: 0 <= p_lower <= p_upper <= 1 must hold, got p_lower = 0.8, p_upper = 0.7",
         "allocation.options.p_solve must lie in (0, 1] or be None, got 0.0",
         "allocation.options.candidates must be at least 1, got 0",
+        "allocation.options.on_exhausted = 'halt' is unknown (known: error, stop, train_partial)",
         "allocation.options.evict_after_k_solved must be at least 1, got 0",
         "allocation.options.buffer_size must be at least 1, got 0",
         "allocation.options.max_staleness must be at least 0, got -1",
         "allocation.options.max_rounds must be at least 2, got 1",
         "allocation.options.pilot_selection = 'best' is unknown (known: first, max_variance)",
         "allocation.options.buffer_sampling = 'max_varianc' is unknown (did you mean 'max_variance'?)",
-        "allocation.options.on_exhausted = 'halt' is unknown (known: error, stop, train_partial)",
     ]
     assert violations(make_config("pilot_commit", n=8, n_pilot=4, p_lower=0.3, p_upper=0.45)) == [
         "allocation.options: no count of 4 pilots lies in p_lower..p_upper = 0.3..0.45"
