@@ -38,9 +38,12 @@ def refuse_unwritable(path: Path, role: str) -> None:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replaces a file whole or not at all."""
+    """Replaces a file whole or not at all, also if the machine loses power."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(partial, path)
 
 

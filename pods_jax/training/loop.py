@@ -1,5 +1,6 @@
 """The training loop: steps, with evaluations, checkpoints and logs in between."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -11,14 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tensorboardX import SummaryWriter
-
 from pods_jax.analysis.figures import learning_curve
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import write_atomic, writing
 from pods_jax.parallel.hosts import exchange, from_main, is_main
 from pods_jax.rewards import RewardPool
+from pods_jax.training.board import Board
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.prompts import load_data
@@ -46,13 +46,17 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
     # ------------------------------------------------------------ set-up
     data = load_data(config)
     reporter.data(config, data)
-    with StopRequest() as stop, RewardPool(num_workers=config.reward.num_workers) as pool:
-        folder = Workdir(workdir, config)
+    with contextlib.ExitStack() as owned:  # however the run ends, all that lives on is closed
+        stop = owned.enter_context(StopRequest())
+        pool = owned.enter_context(RewardPool(num_workers=config.reward.num_workers))
+        folder = owned.enter_context(contextlib.closing(Workdir(workdir, config)))
         run = make_run(config, data, pool, reporter.warm_start)
-        checkpoints = Checkpoints(folder.path, config.training.keep_checkpoints)
+        checkpoints = owned.enter_context(
+            contextlib.closing(Checkpoints(folder.path, config.training.keep_checkpoints))
+        )
         start = _resume(run, folder, checkpoints, reporter)
         reporter.policy(run, start)
-        board = SummaryWriter(str(folder.path / "tensorboard"), purge_step=start + 1, write_to_disk=is_main())
+        board = owned.enter_context(contextlib.closing(Board(folder.path / "tensorboard", start + 1, reporter.message)))
         if not folder.read("eval.jsonl"):
             _evaluate(run, folder, board, 0, reporter)
 
@@ -89,8 +93,6 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
             _evaluate(run, folder, board, step, reporter)
         if checkpoints.latest_step() != step:
             _save(run, folder, checkpoints, step)
-        checkpoints.close()
-        board.close()
     summary = summarise(folder)
     if stopped_by:
         reporter.message(f"stopped  by {stopped_by} after step {step}, which is saved; the same command goes on")
@@ -164,7 +166,7 @@ def _sample_record(step: int, group: Any) -> dict[str, Any]:
     }
 
 
-def _evaluate(run: Run, folder: Workdir, board: SummaryWriter, step: int, reporter: Reporter) -> None:
+def _evaluate(run: Run, folder: Workdir, board: Board, step: int, reporter: Reporter) -> None:
     run.clock.take()
     with reporter.evaluating(step), run.clock.phase("eval"):
         scores = evaluate(run)
@@ -173,11 +175,10 @@ def _evaluate(run: Run, folder: Workdir, board: SummaryWriter, step: int, report
     _log(folder, board, "eval.jsonl", step, metrics)
 
 
-def _log(folder: Workdir, board: SummaryWriter, name: str, step: int, metrics: dict[str, float]) -> None:
+def _log(folder: Workdir, board: Board, name: str, step: int, metrics: dict[str, float]) -> None:
     folder.append(name, {"step": step} | metrics)
     prefix = "eval/" if name == "eval.jsonl" else ""
-    for key, value in metrics.items():
-        board.add_scalar(prefix + key, value, step)
+    board.add({prefix + key: value for key, value in metrics.items()}, step)
 
 
 def _due(step: int, every: int) -> bool:
@@ -222,8 +223,11 @@ def _scores(record: dict[str, Any]) -> dict[str, float]:
 # ---------------------------------------------------------------- signals
 
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
 class StopRequest:
-    """Inside `with`, SIGTERM and the first SIGINT are noted; a second SIGINT interrupts as usual.
+    """Inside `with`, SIGTERM, SIGHUP (a closed terminal) and the first SIGINT are noted; a second SIGINT interrupts.
 
     In a thread that is not the process's main one, where signals cannot be caught, nothing changes.
     """
@@ -238,7 +242,8 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            self._before = {s: signal.signal(s, self._note) for s in (signal.SIGTERM, signal.SIGINT)}
+            heard = (s for s in _SIGNALS if signal.getsignal(s) != signal.SIG_IGN)  # nohup ignores SIGHUP
+            self._before = {s: signal.signal(s, self._note) for s in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -247,5 +252,7 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._signal = signal.Signals(number).name
-        os.write(2, f"\n{self._signal}: finishing the step, then saving\n".encode())
-        signal.signal(signal.SIGINT, self._before[signal.SIGINT])
+        if signal.SIGINT in self._before:
+            signal.signal(signal.SIGINT, self._before[signal.SIGINT])
+        with contextlib.suppress(OSError):  # where `tee` reads stderr, Ctrl-C has ended it already
+            os.write(2, f"\n{self._signal}: finishing the step, then saving\n".encode())

@@ -1,9 +1,10 @@
 """Messages of a run for a person at a terminal."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import jax
 from rich.console import Console
@@ -21,12 +22,47 @@ if TYPE_CHECKING:
 _SCORES = ("accuracy", "greedy_", "format", "both", "mean_length", "truncated")
 
 
+class _Console(Console):
+    """A console whose reader may go away, as `tee` does at Ctrl-C: the run goes on without it."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        _point_at_nothing(self.file)
+
+
+class _Forgiving:
+    """A stream whose reader may go away; all else is the stream's."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:
+            _point_at_nothing(self._stream)
+
+    def flush(self) -> None:
+        """`write` has done it."""
+
+
+def _point_at_nothing(stream: TextIO) -> None:
+    """Lets a stream's file descriptor discard what is written, at the interpreter's end too."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)
+
+
 class Reporter:
     """Messages to stdout, progress bars to stderr; quiet: neither."""
 
     def __init__(self, quiet: bool = False):
         self._quiet = quiet
-        self._console = Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self._console = _Console(highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet)
         self._bar: tqdm | None = None
 
     def message(self, text: str) -> None:
@@ -72,6 +108,7 @@ class Reporter:
             mininterval=interval_s,
             miniters=1,
             disable=self._quiet,
+            file=_Forgiving(sys.stderr),
         )
         return self._bar
 

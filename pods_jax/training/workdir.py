@@ -10,7 +10,7 @@ import numpy as np
 
 from pods_jax.config.schema import Config, flat, to_dict
 from pods_jax.errors import UserError
-from pods_jax.io import finite, make_folder, read_jsonl, write_atomic, writing
+from pods_jax.io import finite, make_folder, read_json, read_jsonl, write_atomic, writing
 from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
@@ -25,7 +25,7 @@ LOCK = ".lock"
 
 
 class Workdir:
-    """An open, locked workdir; a second run in it is refused until this process ends.
+    """An open, locked workdir; a second run in it is refused until this one is closed, or its process has ended.
 
     Of several processes that work together only the main one writes; all get what it reads.
     """
@@ -48,8 +48,16 @@ class Workdir:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
             raise UserError(f"workdir {self.path} is in use by another run") from e
+        text = json.dumps(to_dict(config), indent=2) + "\n"
+        file = self.path / "config.json"
         with writing(self.path):
-            write_atomic(self.path / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
+            if not file.is_file() or file.read_text(encoding="utf-8") != text:
+                write_atomic(file, text)
+
+    def close(self) -> None:
+        """Gives the lock back."""
+        if self._writes:
+            self._lock.close()
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Adds one line to a JSON-lines file, flushed to the system before it returns; NaN becomes null."""
@@ -70,12 +78,22 @@ class Workdir:
         return from_main(read_jsonl(self.path / name) if self._writes else None)
 
     def truncate(self, name: str, last_step: int) -> None:
-        """Drops lines of steps after `last_step`, which a resumed run writes again."""
+        """Drops all after the last line of a step up to `last_step`, damaged or not: a resumed run writes it again."""
         if not self._writes:
             return
-        kept = [r for r in read_jsonl(self.path / name) if r["step"] <= last_step]
+        file = self.path / name
+        lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []
+        reached = [i for i, line in enumerate(lines) if _step_of(line) is not None and _step_of(line) <= last_step]
         with writing(self.path):
-            write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in kept))
+            write_atomic(file, b"".join(lines[: reached[-1] + 1 if reached else 0]).decode(errors="replace"))
+
+
+def _step_of(line: bytes) -> int | None:
+    """The step of a log line; None for one that is damaged."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def is_workdir(path: Path) -> bool:
@@ -97,7 +115,7 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
     file = path / "config.json"
     if not file.is_file() or _unused(path):
         return
-    theirs = flat(json.loads(file.read_text()))
+    theirs = flat(read_json(file))
     ours = flat(to_dict(config))
     free = (*FREE, f"{except_section}.")
     keys = [k for k in sorted(theirs.keys() | ours.keys()) if not k.startswith(free)]

@@ -1,6 +1,7 @@
 """Signals end a run in good order, and the same command goes on to the same end."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -100,3 +101,30 @@ def test_in_another_thread_signals_are_left_alone():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_a_closed_terminal_is_a_stop():
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.signal() == "SIGHUP"
+
+
+def test_what_is_ignored_stays_so():
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signal() is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_handler_needs_no_reader(monkeypatch):
+    def broken(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("os.write", broken)
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.signal() == "SIGTERM"

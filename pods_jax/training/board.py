@@ -1,0 +1,58 @@
+"""TensorBoard's scalars of a run."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
+
+from pods_jax.parallel.hosts import is_main
+
+
+class Board:
+    """An event file that the calling thread writes: what goes wrong with it costs the board, and not the run.
+
+    (tensorboardX's own `SummaryWriter` has a thread, which dies of a full disk, and then blocks whoever logs.)
+    """
+
+    def __init__(self, folder: Path, first_step: int, note: Callable[[str], None]):
+        """Hides what an earlier life of the run wrote from `first_step` on. note: gets a line if the board ends."""
+        self._note = note
+        self._folder = folder
+        self._writer: EventsWriter | None = None
+        if is_main():
+            self._guarded(self._open)
+            self._guarded(lambda: self._write(Event(step=first_step, session_log=SessionLog(status=SessionLog.START))))
+
+    def add(self, scalars: Mapping[str, float], step: int) -> None:
+        """Writes numbers by name."""
+        self._guarded(lambda: self._add(scalars, step))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._guarded(lambda: self._writer.close())
+        self._writer = None
+
+    def _open(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        self._writer = EventsWriter(str(self._folder / "events"))
+
+    def _add(self, scalars: Mapping[str, float], step: int) -> None:
+        for name, value in scalars.items():
+            self._write(Event(step=step, summary=scalar(name, value)))
+        self._writer.flush()
+
+    def _write(self, event: Event) -> None:
+        event.wall_time = time.time()
+        self._writer.write_event(event)
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        if self._writer is None and action != self._open:
+            return
+        try:
+            action()
+        except OSError as error:
+            self._writer = None
+            self._note(f"note     no more TensorBoard: {self._folder} cannot be written: {error.strerror}")
