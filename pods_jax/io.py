@@ -11,6 +11,17 @@ from typing import Any
 from pods_jax.errors import UserError
 
 
+def local_path(path: str | Path, role: str) -> Path:
+    """The path with ~ expanded.
+
+    Raises:
+      UserError: it is the URL of another place than this machine's file system.
+    """
+    if "://" in str(path):
+        raise UserError(f"{role} {path} is a URL: only folders of this machine's file system can be used")
+    return Path(path).expanduser()
+
+
 @contextlib.contextmanager
 def writing(path: Path, role: str = "workdir") -> Iterator[None]:
     """Turns the system's refusal to write below `path` (permissions, a full disk) into a UserError."""

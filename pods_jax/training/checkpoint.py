@@ -19,7 +19,7 @@ from jaxtyping import Array, Shaped, UInt8, UInt32
 
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
-from pods_jax.io import read_jsonl
+from pods_jax.io import local_path, read_jsonl
 from pods_jax.learner import TrainState
 from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
@@ -207,7 +207,7 @@ def restored_run(
     Raises:
       UserError: the workdir holds no such checkpoint, or was made by another config.
     """
-    path = Path(workdir)
+    path = local_path(workdir, "workdir")
     refuse_other_config(path, config, except_section)
     if not (path / "checkpoints").is_dir():
         raise UserError(f"workdir {path} holds no checkpoint")

@@ -6,7 +6,7 @@ from pathlib import Path
 from pods_jax.config.schema import Config
 from pods_jax.data.tokenizers import HFTokenizer
 from pods_jax.errors import UserError
-from pods_jax.io import refuse_unwritable, writing
+from pods_jax.io import local_path, refuse_unwritable, writing
 from pods_jax.models import save_pretrained
 from pods_jax.models.lora import merge
 from pods_jax.models.peft_adapter import save_adapter
@@ -29,8 +29,8 @@ def export_checkpoint(
       UserError: the workdir holds no checkpoint, or was made by another config; `out` holds anything but an earlier
         export of this workdir, or cannot be written.
     """
-    out = Path(out)
-    workdir = Path(workdir)
+    out = local_path(out, "--out")
+    workdir = local_path(workdir, "workdir")
     refuse_folder(out, workdir)
     with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run, writing(out, "--out"):
         tokenizer = run.data.tokenizer

@@ -21,6 +21,7 @@ from pods_jax.rewards import RewardPool
 from pods_jax.training.board import Board
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
+from pods_jax.training.notices import Notices
 from pods_jax.training.prompts import load_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
@@ -61,6 +62,7 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
             _evaluate(run, folder, board, 0, reporter)
 
         # -------------------------------------------------------- steps
+        notices = Notices(config)
         last_save = run.totals["wall_time_s"]
         step = start
         over = run.ended or _out_of_time(run)
@@ -74,6 +76,8 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
                 break
             _log(folder, board, "metrics.jsonl", step, metrics)
             reporter.step(metrics)
+            for line in notices.of(metrics):
+                reporter.message(f"notice   step {step}: {line}")
             improved = False
             if _eval_due(config, step, before_s, run.totals["wall_time_s"]):
                 _evaluate(run, folder, board, step, reporter)

@@ -8,6 +8,7 @@ from pods_jax.config.schema import Config, to_dict
 from pods_jax.data import DATASETS, Dataset, Example
 from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
 from pods_jax.errors import UserError
+from pods_jax.io import local_path
 from pods_jax.rewards import check_gold
 
 
@@ -71,7 +72,7 @@ def load_dataset(config: Config) -> Dataset:
     """
     d = config.data
     options = to_dict(d)
-    dataset = DATASETS[d.name](d.path, options["options"], config.warm_start.seed)
+    dataset = DATASETS[d.name](_local(d.path), options["options"], config.warm_start.seed)
     if not dataset.train:
         raise UserError(f"data set '{d.name}' has no training problems: name it as data.eval_name")
     test = dataset
@@ -94,6 +95,10 @@ def load_dataset(config: Config) -> Dataset:
     )
 
 
+def _local(path: str | None) -> str | None:
+    return None if path is None else str(local_path(path, "data path"))
+
+
 def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Example, ...]]:
     """The test problems of `evaluation.sets` by prefix, prompts rendered and golds checked.
 
@@ -111,7 +116,7 @@ def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Ex
 
 def _other_set(config: Config, task: str, name: str, path: str | None, options: Mapping[str, Any]) -> Dataset:
     """A data set whose golds are for the same verifier as the training set's."""
-    other = DATASETS[name](path, options, config.warm_start.seed)
+    other = DATASETS[name](_local(path), options, config.warm_start.seed)
     if other.task != task and config.reward.task is None:
         raise UserError(
             f"data sets '{config.data.name}' and '{name}' have golds for '{task}' and '{other.task}': "

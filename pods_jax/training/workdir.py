@@ -10,7 +10,7 @@ import numpy as np
 
 from pods_jax.config.schema import Config, flat, to_dict
 from pods_jax.errors import UserError
-from pods_jax.io import finite, make_folder, read_json, read_jsonl, write_atomic, writing
+from pods_jax.io import finite, local_path, make_folder, read_json, read_jsonl, write_atomic, writing
 from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
@@ -36,7 +36,7 @@ class Workdir:
         Raises:
           UserError: unwritable, in use by a live run, or made by another config.
         """
-        self.path = Path(path)
+        self.path = local_path(path, "workdir")
         self._writes = is_main()
         refuse_other_config(self.path, config)
         if not self._writes:
@@ -117,12 +117,18 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
         return
     theirs = flat(read_json(file))
     ours = flat(to_dict(config))
-    free = (*FREE, f"{except_section}.")
+    free = (*FREE, f"{except_section}.", *(("training.num_steps",) if _may_go_on(theirs, ours) else ()))
     keys = [k for k in sorted(theirs.keys() | ours.keys()) if not k.startswith(free)]
     different = [k for k in keys if theirs.get(k) != ours.get(k)]
     if different:
         changes = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in different[:3])
         raise UserError(f"workdir {path} belongs to another config ({changes}); choose another --workdir")
+
+
+def _may_go_on(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    """True if more steps change nothing in those that were taken: the schedule does not depend on their number."""
+    steps = "training.num_steps"
+    return ours["optimizer.lr_scheduler_type"] == "constant" and theirs.get(steps, 0) <= ours[steps]
 
 
 def _unused(path: Path) -> bool:

@@ -51,3 +51,25 @@ def test_the_config_is_written_only_when_it_changes(tiny, tmp_path):
     before = (tmp_path / "config.json").stat().st_mtime_ns
     opened(tiny, tmp_path).close()
     assert (tmp_path / "config.json").stat().st_mtime_ns == before
+
+
+def test_home_is_expanded_and_urls_are_refused(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    opened(tiny, "~/run").close()
+    assert (tmp_path / "run" / "config.json").is_file()
+    with pytest.raises(UserError, match="workdir gs://bucket/run is a URL"):
+        opened(tiny, "gs://bucket/run")
+
+
+def test_a_run_of_constant_rate_may_be_given_more_steps(tiny, tmp_path):
+    tiny.optimizer.lr_scheduler_type = "constant"
+    opened(tiny, tmp_path).append("metrics.jsonl", {"step": 1})
+    tiny.training.num_steps += 5
+    refuse_other_config(tmp_path, from_mapping(tiny)[0])
+    tiny.training.num_steps -= 6
+    with pytest.raises(UserError, match=r"training.num_steps: \d+ there, \d+ here"):
+        refuse_other_config(tmp_path, from_mapping(tiny)[0])
+    tiny.training.num_steps += 7
+    tiny.optimizer.lr_scheduler_type = "cosine"
+    with pytest.raises(UserError, match="lr_scheduler_type"):
+        refuse_other_config(tmp_path, from_mapping(tiny)[0])

@@ -1,0 +1,52 @@
+"""Notices: lines about what a user would rather know than find out, such as a reward that never varies."""
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+
+from pods_jax.config.schema import Config
+
+WINDOW = 5
+"""Steps that a notice is judged over."""
+_NEARLY_ALL = 0.95
+
+
+class Notices:
+    """Says each notice when it begins to hold, over the last steps, and again when it has ceased and comes back."""
+
+    def __init__(self, config: Config):
+        self._config = config
+        self._recent: deque[Mapping[str, float]] = deque(maxlen=WINDOW)
+        self._holding: set[str] = set()
+
+    def of(self, metrics: Mapping[str, float]) -> list[str]:
+        """The lines to print after a step with these metrics."""
+        self._recent.append(metrics)
+        if len(self._recent) < WINDOW:
+            return []
+        found = self._found()
+        new = [line for name, line in found.items() if name not in self._holding]
+        self._holding = set(found)
+        return new
+
+    def _found(self) -> dict[str, str]:
+        """The notices that hold, by name."""
+        limit = self._config.rollout.max_completion_length
+        lines = {}
+        if (cut := self._mean("completions/clipped_ratio")) >= _NEARLY_ALL:
+            lines["truncated"] = (
+                f"{cut:.0%} of the completions are cut at rollout.max_completion_length = {limit} tokens: raise it, or "
+                "look in samples.jsonl for an end-of-sequence token that does not come"
+            )
+        if self._mean("frac_reward_zero_std") >= 1:
+            lines["equal rewards"] = (
+                f"in {WINDOW} steps no prompt's rewards differed, so that nothing was learnt (mean reward "
+                f"{self._mean('reward'):.3g}): see samples.jsonl"
+            )
+        return lines
+
+    def _mean(self, name: str) -> float:
+        """Over the last steps; 0 if none has a number."""
+        values = np.array([m[name] for m in self._recent if m.get(name) is not None], float)
+        return float(np.nanmean(values)) if values.size and not np.isnan(values).all() else 0.0
