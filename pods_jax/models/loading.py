@@ -10,7 +10,7 @@ from pods_jax.models import gguf_file, hf
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.models.saving import SavesFiles, write_folder
 from pods_jax.models.shardings import param_shardings
-from pods_jax.models.tensors import Checkpoint, read_params
+from pods_jax.models.tensors import Checkpoint, fingerprint, read_params, stored_dtype
 
 FILES = ("*.json", "*.safetensors")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -36,17 +36,35 @@ def load_pretrained(
     return Decoder(checkpoint.config), read_params(checkpoint, dtype, shardings)
 
 
-def save_pretrained(path: str | Path, model: Decoder, params: Params, *, tokenizer: SavesFiles | None = None) -> None:
+def own_dtype(path_or_repo: str | Path) -> str | None:
+    """The precision in which a stored model's matrices are; None where they are quantised."""
+    return stored_dtype(_open(local_model(path_or_repo, FILES)))
+
+
+def weights_fingerprint(path_or_repo: str | Path) -> str:
+    """A hash of what `load_pretrained` would load, from a few rows of each tensor; see `tensors.fingerprint`."""
+    return fingerprint(_open(local_model(path_or_repo, FILES)))
+
+
+def save_pretrained(
+    path: str | Path,
+    model: Decoder,
+    params: Params,
+    *,
+    tokenizer: SavesFiles | None = None,
+    dtype: str | None = None,
+) -> None:
     """Writes a folder that transformers and `load_pretrained` load: config.json, and safetensors of at most 5 GB.
 
     Args:
       tokenizer: one of `pods_jax.data.tokenizers`, whose files go along; None: the folder has no tokenizer.
+      dtype: of the written weights; None: as they are.
 
     Raises:
       UserError: no model type of transformers computes this model.
       ValueError: `params` are not this model's.
     """
-    write_folder(Path(path), model.config, params, tokenizer)
+    write_folder(Path(path), model.config, params, tokenizer, dtype)
 
 
 def _open(path: Path) -> Checkpoint:

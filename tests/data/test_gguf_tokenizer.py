@@ -88,7 +88,7 @@ def write_byte_vocabulary(path, pre, tokens=BYTE_TOKENS, merges=MERGES):
     return load_tokenizer(path)
 
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab 123'sS\n\t e\u0301"))
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab 123'sS\n\t e\u0301"), min_size=1)
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,7 @@ def test_the_rope_factors_of_llama3_are_recognised(tmp_path, factor):
 def test_other_rope_factors_are_refused(folder, tmp_path, factors):
     tensors = load_file(folder / "model.safetensors") | {"rope_freqs.weight": np.array(factors, np.float32)}
     write_gguf(tmp_path / "model.gguf", LLAMA, tensors)
-    with pytest.raises(UserError, match=r"factors in 'rope_freqs\.weight' are not those of Llama 3"):
+    with pytest.raises(UserError, match=r"'rope_freqs\.weight'"):
         load_pretrained(tmp_path / "model.gguf")
 
 

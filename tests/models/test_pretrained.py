@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pods_jax.errors import UserError
-from pods_jax.models import hf
+from pods_jax.models.config_json import read_config
 from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, model_weights
 from pods_jax.models.loading import load_pretrained, save_pretrained
 from pods_jax.models.shardings import param_shardings
@@ -125,9 +125,9 @@ def test_rope_of_transformers_5_means_that_of_4(tmp_path):
         ({"attention_bias": True}, "attention_bias = True"),
         ({"mlp_bias": True}, "mlp_bias = True"),
         ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
-        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window = True"),
+        ({"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 1}, "use_sliding_window = True"),
         ({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-        ({"model_type": "qwen3", "use_sliding_window": True}, "use_sliding_window = True"),
+        ({"model_type": "qwen3", "use_sliding_window": True, "max_window_layers": 0}, "use_sliding_window = True"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type 'linear'"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 32}}, "rope_type 'yarn'"),
@@ -136,7 +136,7 @@ def test_rope_of_transformers_5_means_that_of_4(tmp_path):
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5"),
         ({"hidden_size": None}, "no 'hidden_size'"),
         ({"num_key_value_heads": 4}, r"k_proj\.weight' has shape \[12, 12\], the config asks for \[24, 12\]"),
-        ({"num_hidden_layers": 3}, r"lacks tensor 'model\.layers\.2\..*and 8 more"),
+        ({"num_hidden_layers": 3}, r"lacks tensor 'model\.layers\.2\..*3 layers has 30 tensors, here are 21"),
         ({"num_hidden_layers": 1}, r"unexpected tensor 'model\.layers\.1\."),
         ({"tie_word_embeddings": True}, "'lm_head.weight' differs"),
     ],
@@ -150,9 +150,13 @@ def test_what_the_decoder_would_compute_wrongly_is_refused(folder, changes, mess
 def test_absent_sizes_are_those_that_transformers_takes(tmp_path):
     config = dataclasses.replace(LLAMA, qk_norm=True)
     save_pretrained(tmp_path, Decoder(config), random_params(config))
-    edit_config(tmp_path, head_dim=None, num_key_value_heads=None)
-    read = hf.read_config(tmp_path / "config.json")
-    assert (read.head_dim, read.num_key_value_heads) == (128, 32)
+    path = tmp_path / "config.json"
+    raw = json.loads(path.read_text()) | {"num_attention_heads": 64}
+    del raw["head_dim"], raw["num_key_value_heads"]
+    path.write_text(json.dumps(raw))
+    assert (read_config(path).head_dim, read_config(path).num_key_value_heads) == (128, 32)
+    path.write_text(json.dumps(raw | {"num_key_value_heads": None}))
+    assert read_config(path).num_key_value_heads == 64
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
