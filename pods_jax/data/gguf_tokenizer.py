@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pods_jax.data.tokenizer_files import Vocabulary, end_ids
 from pods_jax.errors import UserError
 from pods_jax.fields import FLAG, TEXT, list_of, one_line, shown, whole
-from pods_jax.model_files import GGUFFile
+from pods_jax.gguf_reader import GGUFFile
 from pods_jax.registry import nearest
 
 if TYPE_CHECKING:

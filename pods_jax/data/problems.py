@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pods_jax.data.chat import Message, checked_message
 from pods_jax.data.examples import Dataset, Example, register
 from pods_jax.data.reading import SUFFIXES, BadRow, Row, file_rows, hub_rows
 from pods_jax.errors import UserError
@@ -174,12 +175,34 @@ class _Loader:
         self.skipped += 1
 
     def example(self, row: Row, seen: dict[str, str]) -> Example | None:
-        fields = row.fields()
+        fields, earlier = split_conversation(row.fields())
         example = self.source.example(fields)
         name = next((str(fields[key]) for key in self.source.ids if fields.get(key) is not None), None)
         if name is not None and seen.setdefault(name, row.where) != row.where:
             raise BadRow(f"the same id '{name}' as {seen[name]}")
-        return example
+        return example and dataclasses.replace(example, earlier=earlier)
+
+
+def split_conversation(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
+    """A row with the last message in place of a prompt that is a list of messages, and the messages before it.
+
+    Raises:
+      BadRow: a list is no conversation that ends with the user.
+    """
+    for name in CONVERSATIONS:
+        if not isinstance(turns := fields.get(name), list) or not turns:
+            continue
+        try:
+            *earlier, last = map(checked_message, turns)
+        except UserError as error:
+            raise BadRow(f"'{name}': {error}") from error
+        if last["role"] != "user":
+            raise BadRow(f"'{name}': the last message is of {last['role']!r}, not of the user")
+        return {**fields, name: last["content"]}, tuple(earlier)
+    return fields, ()
+
+
+CONVERSATIONS = ("prompt", "problem", "question")
 
 
 def _split_file(folder: Path, split: str) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pods_jax.errors import UserError
 from pods_jax.fields import SIZE, TEXT, list_of, one_line, shown
-from pods_jax.model_files import GGUFFile
+from pods_jax.gguf_reader import GGUFFile
 from pods_jax.models import config_json
 from pods_jax.models.decoder import ModelConfig, RopeScaling, rope_frequencies
 from pods_jax.models.families import FAMILIES, Family
@@ -74,8 +74,8 @@ def open_gguf(path: Path) -> Checkpoint:
             return half_split(array, heads) if heads else array
 
         tensor = file.tensors[name]
-        kind = tensor.tensor_type.name
-        return Stored(_shape(tensor), DTYPES.get(kind, kind), read, lambda row: tensor.data[row : row + 1])
+        kind = tensor.kind.name
+        return Stored(tensor.shape, DTYPES.get(kind, kind), read, lambda row: tensor.data[row : row + 1])
 
     return Checkpoint(path, config, NAMES, {name: stored(name) for name in file.tensors.keys() - {ROPE_FACTORS}})
 
@@ -124,7 +124,7 @@ def _rope_scaling(file: GGUFFile, config: ModelConfig) -> RopeScaling | None:
     """Llama 3's scaling, which GGUF files hold as one divisor a frequency: recognised by its numbers."""
     if ROPE_FACTORS not in file.tensors:
         return None
-    if _shape(file.tensors[ROPE_FACTORS]) != (config.head_dim // 2,):
+    if file.tensors[ROPE_FACTORS].shape != (config.head_dim // 2,):
         raise UserError(f"{file.path}: '{ROPE_FACTORS}' holds no factor for each of {config.head_dim // 2} frequencies")
     factors = _dequantize(file, ROPE_FACTORS)
     scaling = RopeScaling(float(factors.max()), 1.0, 4.0, 8192)  # the last three are the same in 3.1, 3.2 and 3.3
@@ -151,16 +151,11 @@ def _check_keys(file: GGUFFile) -> None:
             raise UserError(f"{file.path}: {one_line(key)} = {shown(file[key])} is not supported")
 
 
-def _shape(tensor: Any) -> tuple[int, ...]:
-    """As NumPy has it; GGUF lists the fastest axis first."""
-    return tuple(int(n) for n in tensor.shape[::-1])
-
-
 def _dequantize(file: GGUFFile, name: str) -> np.ndarray:
     from gguf.quants import dequantize
 
     tensor = file.tensors[name]
     try:
-        return dequantize(tensor.data, tensor.tensor_type)
+        return dequantize(tensor.data, tensor.kind)
     except NotImplementedError as error:
         raise UserError(f"{file.path}: tensor '{name}': {one_line(error)}") from error

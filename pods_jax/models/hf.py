@@ -103,7 +103,7 @@ def tensor_files(folder: Path) -> list[Path]:
 
 
 def _check_file_name(name: str, index: Path) -> None:
-    if name != PurePath(name).name or "\\" in name or "\0" in name:
+    if name in ("", "..") or name != PurePath(name).name or "\\" in name or "\0" in name:
         raise UserError(f"{index}: weight_map names {shown(name)}, which is no file of its folder")
 
 

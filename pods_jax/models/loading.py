@@ -29,21 +29,41 @@ def load_pretrained(
     Raises:
       UserError: there is no such model, it is not a supported one, or its tensors do not fit its config.
     """
+    return load_checkpoint(open_pretrained(path_or_repo), dtype=dtype, mesh=mesh)
+
+
+def open_pretrained(path_or_repo: str | Path) -> Checkpoint:
+    """A stored model's config and tensors, of which only headers are read, to be looked at before they are loaded.
+
+    Raises:
+      UserError: there is no such model, or it is not a supported one.
+    """
+    path = local_model(path_or_repo, FILES)
+    if path.suffix == ".gguf":
+        return gguf_file.open_gguf(path)
+    if path.is_dir():
+        return hf.open_folder(path)
+    raise UserError(f"{path}: neither a folder nor a .gguf file")
+
+
+def load_checkpoint(
+    checkpoint: Checkpoint, *, dtype: str = "float32", mesh: Mesh | None = None
+) -> tuple[Decoder, Params]:
+    """The model of what `open_pretrained` gave; see `load_pretrained`."""
     if dtype not in DTYPES:
         raise UserError(f"dtype '{dtype}' is not supported, only {', '.join(DTYPES)}")
-    checkpoint = _open(local_model(path_or_repo, FILES))
     shardings = None if mesh is None else param_shardings(checkpoint.config, mesh)
     return Decoder(checkpoint.config), read_params(checkpoint, dtype, shardings)
 
 
 def own_dtype(path_or_repo: str | Path) -> str | None:
     """The precision in which a stored model's matrices are; None where they are quantised."""
-    return stored_dtype(_open(local_model(path_or_repo, FILES)))
+    return stored_dtype(open_pretrained(path_or_repo))
 
 
 def weights_fingerprint(path_or_repo: str | Path) -> str:
     """A hash of what `load_pretrained` would load, from a few rows of each tensor; see `tensors.fingerprint`."""
-    return fingerprint(_open(local_model(path_or_repo, FILES)))
+    return fingerprint(open_pretrained(path_or_repo))
 
 
 def save_pretrained(
@@ -65,11 +85,3 @@ def save_pretrained(
       ValueError: `params` are not this model's.
     """
     write_folder(Path(path), model.config, params, tokenizer, dtype)
-
-
-def _open(path: Path) -> Checkpoint:
-    if path.suffix == ".gguf":
-        return gguf_file.open_gguf(path)
-    if path.is_dir():
-        return hf.open_folder(path)
-    raise UserError(f"{path}: neither a folder nor a .gguf file")

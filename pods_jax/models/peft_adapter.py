@@ -1,5 +1,6 @@
 """LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors, read and written."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,6 +107,20 @@ def load_adapter(path: str | Path, model: ModelConfig) -> tuple[Params, LoraConf
         return jnp.asarray(np.stack(layers), jnp.float32)
 
     return {"layers": {name: {side: stack(name, side) for side in "ab"} for name in weights}}, lora
+
+
+def load_adapter_for(lora: LoraConfig, model: ModelConfig) -> Params:
+    """The adapters in the folder `lora.path`, float32.
+
+    Raises:
+      UserError: as `load_adapter`, or the folder's settings are not those of `lora`.
+    """
+    adapters, own = load_adapter(lora.path, model)
+    wanted = dataclasses.replace(lora, target_modules=tuple(m for m in MODULES if m in lora.target_modules))
+    for name in ("rank", "alpha", "target_modules"):
+        if getattr(wanted, name) != (theirs := getattr(own, name)):
+            raise UserError(f"lora.{name} = {getattr(lora, name)!r}, but the adapter in {lora.path} has {theirs!r}")
+    return adapters
 
 
 def _check_tensors(path: Path, stored: Mapping[str, Stored], weights: Mapping[str, Mapping[str, Weight]]) -> None:
