@@ -54,14 +54,19 @@ class ChatTemplate:
       date: today, as far as the template knows.
 
     Attributes:
+      text, place: as given.
       dated: whether a prompt that was rendered depends on the date.
     """
 
     def __init__(
         self, text: str, place: str, tokens: Mapping[str, str], kwargs: Mapping[str, Any], date: datetime.date
     ):
-        self.text, self.dated = text, False
-        self._place, self._tokens, self._kwargs, self._date = place, tokens, kwargs, date
+        self.text = text
+        self.place = place
+        self.dated = False
+        self._tokens = tokens
+        self._kwargs = kwargs
+        self._date = date
         self._worker: subprocess.Popen | None = None
 
     def render(self, messages: Sequence[Message], answer: bool = True) -> str:
@@ -98,7 +103,7 @@ class ChatTemplate:
         for name in self._kwargs:
             if name not in reads:
                 raise UserError(
-                    f"data.chat_template_kwargs: the chat template of {self._place} does not read {one_line(name)!r}"
+                    f"data.chat_template_kwargs: the chat template of {self.place} does not read {one_line(name)!r}"
                 )
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +115,7 @@ class ChatTemplate:
         reply = json.loads(line) if line else {"error": _death(self._worker)}
         if "error" in reply:
             self.close()
-            raise UserError(f"the chat template of {self._place} failed: {one_line(reply['error'])}")
+            raise UserError(f"the chat template of {self.place} failed: {one_line(reply['error'])}")
         return reply
 
 

@@ -148,14 +148,6 @@ class HFTokenizer:
             )
         return ids
 
-    def prefilled(self, user: str = "?", tag: str = "<think>") -> str:
-        """The beginning of an answer that the chat template itself writes, from `tag` on; "" where it writes none."""
-        if self._chat is None:
-            return ""
-        messages = [{"role": "user", "content": user}]
-        opening = self._chat.render(messages).removeprefix(self._chat.render(messages, answer=False))
-        return opening[opening.index(tag) :] if tag in opening else ""
-
     def decode(self, ids: Sequence[int]) -> str:
         ids = [i for i in ids if i not in self.eos_ids]
         return self._backend.decode(ids, skip_special_tokens=True)
@@ -209,7 +201,7 @@ class HFTokenizer:
             raise UserError(f"{error}{SYSTEM_HINT}") from error
         dropped = role == "system" and messages[0]["content"].strip() not in text
         if dropped and self._chat.render(without) == text:
-            raise UserError(f"the chat template of {self._vocabulary.place} drops the system message{SYSTEM_HINT}")
+            raise UserError(f"the chat template of {self._chat.place} drops the system message{SYSTEM_HINT}")
         return text
 
     def _renders(self, messages: Sequence[Message]) -> bool:

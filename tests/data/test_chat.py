@@ -229,12 +229,3 @@ def test_the_place_of_a_template_is_that_of_transformers(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("own file")
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path).chat_template
     assert load_tokenizer(tmp_path)._chat.text == theirs == "own file"
-
-
-def test_an_answer_that_the_template_begins_is_known(tmp_path):
-    assert words(tmp_path, SIMPLE).prefilled() == ""
-    assert (
-        words(tmp_path, SIMPLE.replace("[assistant]{% endif", "[assistant]<think>\n{% endif")).prefilled()
-        == "<think>\n"
-    )
-    assert words(tmp_path, None).prefilled() == ""
