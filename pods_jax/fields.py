@@ -4,6 +4,7 @@ A table of rules, one a field, says what a file may hold; what it does not hold 
 value. It imports neither JAX nor any reader.
 """
 
+import math
 import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,6 +45,7 @@ def list_of(rule: Rule) -> Rule:
 
 FLAG = Rule("true or false", lambda x: type(x) is bool)
 TEXT = Rule("a text", lambda x: type(x) is str)
+NUMBER = Rule("a number", lambda x: type(x) in (int, float) and math.isfinite(x))
 OBJECT = Rule("an object", lambda x: isinstance(x, Mapping))
 SIZE = whole(1)
 ID = whole(0)
@@ -67,8 +69,9 @@ def field(raw: Mapping[str, Any], name: str, rule: Rule, place: Path | str, defa
 
 def check_fields(raw: Mapping[str, Any], rules: Mapping[str, Rule], place: Path | str) -> None:
     """UserError for the first field of `raw` that does not fit its rule; fields without a rule are free."""
-    for name in rules.keys() & raw.keys():
-        field(raw, name, rules[name], place)
+    for name, rule in rules.items():
+        if name in raw:
+            field(raw, name, rule, place)
 
 
 def check_only(raw: Mapping[str, Any], only: Mapping[str, Any], place: Path | str) -> None:

@@ -105,7 +105,7 @@ def _decoded(value: Any, place: str) -> Any:
 
 
 class _Damaged(ValueError):
-    """What is wrong with a file."""
+    """A file that is not as the format asks; the message says why, without the path."""
 
 
 class _Header:

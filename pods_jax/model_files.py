@@ -15,7 +15,7 @@ HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(?<!\.gguf)")
 
 
 def resolve_model_path(path: str | Path) -> Path | str:
-    """What `path` means: "smollm2-135m", an existing file or folder, or else a Hugging Face hub id "org/name".
+    """The model that `path` names: "smollm2-135m", an existing file or folder, or else a hub id "org/name".
 
     Returns a Path for what is on this machine and the id (a str) for what is on the hub.
 

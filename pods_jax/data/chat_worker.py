@@ -72,7 +72,7 @@ def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_
 
 
 def answers() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What answers one request after the other; the template of the last request that brought one is kept."""
+    """A function that answers one request after the other, with the template of the last request that brought one."""
     renderer = None
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -91,20 +91,13 @@ def read_tokenizer(path: Path) -> Vocabulary:
 
 
 def _byte_pair_tokenizer(file: GGUFFile, tokens: list[str]) -> "Tokenizer":
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+    from tokenizers import AddedToken, decoders, normalizers
 
     if (model := file.field("tokenizer.ggml.model", TEXT)) != "gpt2":
         raise UserError(f"{file.path}: tokenizer model {shown(model)} is not supported, only 'gpt2' (byte-level BPE)")
-    kind, types = _kind(file), file.field("tokenizer.ggml.token_type", list_of(TYPE))
-    if len(types) != len(tokens):
-        raise UserError(f"{file.path}: tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens")
-    vocab = {token: i for i, (token, role) in enumerate(zip(tokens, types, strict=True)) if role != UNUSED}
-    if len(vocab) + types.count(UNUSED) != len(tokens):
-        raise UserError(f"{file.path}: tokenizer.ggml.tokens repeats a token")
-    try:
-        tokenizer = Tokenizer(models.BPE(vocab, _merges(file), ignore_merges=kind.ignore_merges))
-    except Exception as error:  # the package raises no narrower class
-        raise UserError(f"{file.path}: tokenizer.ggml.merges: {one_line(error)}") from error
+    kind = _kind(file)
+    types = file.field("tokenizer.ggml.token_type", list_of(TYPE))
+    tokenizer = _without_added_tokens(file, tokens, types, kind)
     tokenizer.pre_tokenizer = kind.split()
     if kind.nfc:
         tokenizer.normalizer = normalizers.NFC()
@@ -113,6 +106,21 @@ def _byte_pair_tokenizer(file: GGUFFile, tokens: list[str]) -> "Tokenizer":
         if role in (CONTROL, USER_DEFINED):
             tokenizer.add_tokens([AddedToken(token, special=role == CONTROL, normalized=False)])
     return tokenizer
+
+
+def _without_added_tokens(file: GGUFFile, tokens: list[str], types: list[int], kind: Kind) -> "Tokenizer":
+    """Tokens and merges. UserError if they do not fit each other."""
+    from tokenizers import Tokenizer, models
+
+    if len(types) != len(tokens):
+        raise UserError(f"{file.path}: tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens")
+    vocab = {token: i for i, (token, role) in enumerate(zip(tokens, types, strict=True)) if role != UNUSED}
+    if len(vocab) + types.count(UNUSED) != len(tokens):
+        raise UserError(f"{file.path}: tokenizer.ggml.tokens repeats a token")
+    try:
+        return Tokenizer(models.BPE(vocab, _merges(file), ignore_merges=kind.ignore_merges))
+    except Exception as error:  # the package raises no narrower class
+        raise UserError(f"{file.path}: tokenizer.ggml.merges: {one_line(error)}") from error
 
 
 def _merges(file: GGUFFile) -> list[tuple[str, str]]:

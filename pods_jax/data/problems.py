@@ -15,6 +15,7 @@ from pods_jax.data.chat import Message, checked_message
 from pods_jax.data.examples import Dataset, Example, register
 from pods_jax.data.reading import SUFFIXES, BadRow, Row, file_rows, hub_rows
 from pods_jax.errors import UserError
+from pods_jax.fields import INT32, TEXT, check_fields, whole, without_nulls
 from pods_jax.registry import nearest
 
 NUM_TEST = 200
@@ -89,6 +90,7 @@ def parse_options(name: str, options: Mapping) -> Options:
     for option in options:
         if option not in known:
             raise UserError(f"data set {name}: unknown option '{option}': {nearest(option, known)}")
+    check_fields(without_nulls(options), {"num_test": whole(-INT32), "on_bad": TEXT}, f"data set {name}")
     parsed = Options(**options)
     if parsed.num_test is not None and parsed.num_test < 1:
         raise UserError(f"data set {name}: num_test is {parsed.num_test}, and must be at least 1")

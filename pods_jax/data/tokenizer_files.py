@@ -125,7 +125,7 @@ def _as_id(text: str) -> int | None:
 
 
 def _converted(path: Path) -> "Tokenizer":
-    """What transformers makes of older files."""
+    """A folder's older files, converted by transformers."""
     from transformers import AutoTokenizer
 
     try:

@@ -40,12 +40,12 @@ OWN_FILES = (
     "merges.txt",
     TEMPLATE,
 )
-"""Of the files of a model's folder, those that make its tokenizer."""
+"""The files of a model's folder that make its tokenizer."""
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What the rest of the code asks of a tokenizer.
+    """A tokenizer, as far as the rest of the code knows it.
 
     Attributes:
       vocab_size: one more than the largest id; the model's vocabulary may be padded beyond it.
@@ -114,7 +114,8 @@ class HFTokenizer:
     """
 
     def __init__(self, vocabulary: Vocabulary, options: ChatOptions | None = None):
-        self._vocabulary, self._backend = vocabulary, vocabulary.backend
+        self._vocabulary = vocabulary
+        self._backend = vocabulary.backend
         self._options = ChatOptions() if options is None else options
         self.eos_ids = tuple(vocabulary.token_ids["eos_token_id"])
         if not self.eos_ids:
@@ -180,7 +181,8 @@ class HFTokenizer:
 
     def _plain_ids(self, text: str) -> list[int]:
         """The ids of a text after what the tokenizer puts before it, without what it puts behind."""
-        bare, whole = self._encode(text, special=False), self._encode(text, special=True)
+        bare = self._encode(text, special=False)
+        whole = self._encode(text, special=True)
         for start in range(len(whole) - len(bare) + 1):
             end = start + len(bare)
             if whole[start:end] == bare:

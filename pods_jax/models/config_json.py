@@ -107,7 +107,9 @@ def read_config(path: Path) -> ModelConfig:
 
 def check_shape(config: ModelConfig, place: Path) -> None:
     """UserError for sizes that do not fit each other."""
-    heads, groups, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    heads = config.num_attention_heads
+    groups = config.num_key_value_heads
+    size = config.head_dim
     if heads % groups:
         raise UserError(f"{place}: num_attention_heads = {heads} is no multiple of num_key_value_heads = {groups}")
     if size < 2 or size % 2:

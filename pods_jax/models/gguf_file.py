@@ -84,7 +84,8 @@ def read_config(file: GGUFFile) -> ModelConfig:
     """The ModelConfig of a GGUF file."""
     family = _family(file)
     _check_keys(file)
-    hidden, heads = _number(file, "embedding_length"), _number(file, "attention.head_count")
+    hidden = _number(file, "embedding_length")
+    heads = _number(file, "attention.head_count")
     head_dim = _number(file, "attention.key_length", hidden // heads)
     for name in ("attention.value_length", "rope.dimension_count"):
         if _number(file, name, head_dim) != head_dim:

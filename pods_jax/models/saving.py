@@ -57,7 +57,7 @@ def write_folder(
     """Writes weights, tokenizer and config.json; the host holds one shard at a time.
 
     Everything is written beside its place first. Then config.json is removed, the files are renamed, and config.json
-    comes last: a folder that has one is complete. Weights that were there are replaced, other files left alone.
+    comes last: a folder that has one is complete. Weights that were there are replaced, other files are kept.
     dtype: of the written weights; None: as they are.
 
     Raises:
@@ -106,7 +106,8 @@ def _write_tensors(folder: Path, config: ModelConfig, params: Params, dtype: str
 
 def plan_shards(tensors: list[StoredTensor], max_bytes: int) -> list[list[StoredTensor]]:
     """Consecutive tensors, as many to a shard as fit; one that is larger than `max_bytes` has a shard of its own."""
-    shards, room = [], 0
+    shards: list[list[StoredTensor]] = []
+    room = 0
     for tensor in tensors:
         if not shards or tensor.nbytes > room:
             shards.append([])

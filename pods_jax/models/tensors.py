@@ -1,4 +1,4 @@
-"""A stored model, whatever its file format, and how its tensors become a parameter tree."""
+"""A stored model of any file format, checked against its config, and its tensors as a parameter tree."""
 
 import functools
 import hashlib
@@ -94,7 +94,8 @@ def check_tensors(checkpoint: Checkpoint) -> None:
     Raises:
       UserError: a tensor is missing, left over, or of the wrong shape.
     """
-    path, stored = checkpoint.path, checkpoint.stored
+    path = checkpoint.path
+    stored = checkpoint.stored
     expected = set()
     for name, weight in named_weights(checkpoint.config):
         shape = _stored_shape(name, weight)
@@ -134,7 +135,7 @@ def _place(checkpoint: Checkpoint, name: str, weight: Weight, dtype: str, shardi
 
 
 def _put(array: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
-    """An array that every process has, each device given its own part alone."""
+    """An array that every process has, each device given its own part only."""
     if sharding is None:
         return jnp.asarray(array)
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
