@@ -18,6 +18,7 @@ from pods_jax.errors import UserError
 from pods_jax.fields import one_line
 
 SYSTEM_ROLES = ("system", "user", "none")
+OWN_VARIABLES = ("messages", "add_generation_prompt", "tools", "documents")
 LAST_RESORT_S = 60
 """Wall-clock limit of one rendering, should processor time not end it."""
 
@@ -101,6 +102,8 @@ class ChatTemplate:
         self._stop = weakref.finalize(self, _end, self._worker)
         reads = self._ask({"template": self.text, "date": self._date.isoformat()})["reads"]
         for name in self._kwargs:
+            if name in OWN_VARIABLES:
+                raise UserError(f"data.chat_template_kwargs: '{name}' is what a prompt is made of")
             if name not in reads:
                 raise UserError(
                     f"data.chat_template_kwargs: the chat template of {self.place} does not read {one_line(name)!r}"

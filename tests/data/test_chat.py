@@ -205,7 +205,9 @@ def test_variables_for_the_template(tmp_path):
     assert chosen.encode_prompt("hello") == ids("[user] hello [assistant] <think> well")
     with pytest.raises(UserError, match=r"data\.chat_template_kwargs: .* does not read 'enable_thinkin'"):
         words(tmp_path, text, ChatOptions(kwargs={"enable_thinkin": False})).encode_prompt("hello")
-    with pytest.raises(UserError, match="has no chat template"):
+    with pytest.raises(UserError, match="'messages' is what a prompt is made of"):
+        words(tmp_path, text, ChatOptions(kwargs={"messages": []})).encode_prompt("hello")
+    with pytest.raises(UserError, match=r"has no chat template"):
         words(tmp_path, None, ChatOptions(kwargs={"enable_thinking": False}))
 
 
