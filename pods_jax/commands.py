@@ -71,11 +71,13 @@ def export() -> None:
     """
     parser = experiment_parser(inspect.getdoc(export))
     parser.add_argument("--out", required=True, help="the folder to write")
+    dtypes = ("float32", "bfloat16", "float16")
+    parser.add_argument("--dtype", choices=dtypes, help="of the weights; by default that of the pretrained model")
     add_checkpoint(parser)
     args, config = parse_experiment(parser)
     from pods_jax.training import Reporter, export_checkpoint
 
-    export_checkpoint(config, args.workdir, args.out, Reporter(), args.checkpoint)
+    export_checkpoint(config, args.workdir, args.out, Reporter(), args.checkpoint, args.dtype)
     if args.json:
         print_json({"out": args.out})
 

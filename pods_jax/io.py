@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pods_jax.errors import UserError
+from pods_jax.fields import one_line
 
 
 def local_path(path: str | Path, role: str) -> Path:
@@ -59,16 +60,27 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. UserError if the file is absent or holds anything else."""
+    """The object in a JSON file of a few megabytes. UserError if the file is absent or holds anything else."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MAX_JSON_BYTES + 1)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(content) > MAX_JSON_BYTES:
+        raise UserError(f"{path}: larger than {MAX_JSON_BYTES >> 20} MiB")
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON: {one_line(error)}") from error
     if not isinstance(value, dict):
         raise UserError(f"{path}: not a JSON object")
     return value
+
+
+MAX_JSON_BYTES = 4 << 20
+"""More than any config or index of shards has; parsed, JSON may take some thirty times its size."""
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

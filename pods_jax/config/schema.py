@@ -25,6 +25,8 @@ class ModelSection:
     """Type of the stored weights: "float32" or "bfloat16" (the latter under LoRA only)."""
     compute_dtype: str | None = None
     """Type of matrix products; norms, softmaxes and logits stay in float32. None: dtype."""
+    allow_longer_context: bool = False
+    """Whether prompt and completion may be longer than the model's max_position_embeddings."""
     remat: str = "none"
     """Activations recomputed in the backward pass: "none", "full", or a JAX policy's name (`decoder.REMAT`)."""
     hidden_size: int = 96
@@ -57,6 +59,8 @@ class LoraConfig:
     """Names of the adapted matrices, from `PROJECTIONS`."""
     quantize_base: str | None = None
     """Form of the frozen weights: "int8" or "nf4" through qwix; None: model.dtype."""
+    path: str | None = None
+    """Folder of an adapter in PEFT's format to start from; rank, alpha and target_modules must be its own."""
 
     @property
     def scale(self) -> float:
@@ -103,6 +107,12 @@ class DataConfig:
     """System message; None: the data set's own; "": an empty one."""
     prompt_template: str = "{question}"
     """User message, with the problem in place of "{question}"."""
+    system_role: str = "system"
+    """Place of the system message: "system", its own; "user", before the user's message; "none", nowhere."""
+    chat_template: str | None = None
+    """File with a Jinja chat template; None: the model's own."""
+    chat_template_kwargs: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Variables for the chat template, such as {'enable_thinking': False} for Qwen3."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pods_jax.allocation import ALLOCATORS, option_problems
 from pods_jax.config.schema import PROJECTIONS, Config, RewardConfig, raise_problems
 from pods_jax.data import DATASETS
+from pods_jax.data.chat import SYSTEM_ROLES
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import REMAT
 from pods_jax.objective import ADVANTAGES, CORRECTIONS, LEVELS, LOSSES, SURROGATES
@@ -127,6 +128,7 @@ def _names(config: Config) -> Iterator[str]:
         "model.dtype": ("float32", "bfloat16"),
         "model.compute_dtype": ("float32", "bfloat16"),
         "model.remat": REMAT,
+        "data.system_role": SYSTEM_ROLES,
     }
     for key, known in choices.items():
         if _value(config, key) not in (None, *known):
@@ -135,6 +137,8 @@ def _names(config: Config) -> Iterator[str]:
         yield "model.dtype = 'bfloat16' would round small updates of the weights away: use 'float32', or lora.rank > 0"
     if config.lora.quantize_base not in (None, "int8", "nf4"):
         yield f"lora.quantize_base = '{config.lora.quantize_base}' is unknown (known: int8, nf4, None)"
+    if config.lora.path is not None and not config.lora.rank:
+        yield "lora.path needs lora.rank, the rank of the adapter there"
     if config.lora.quantize_base and not config.lora.rank:
         yield "lora.quantize_base needs adapters to train: lora.rank is 0"
     rule = config.selection.rule

@@ -13,6 +13,7 @@ import numpy as np
 
 from pods_jax.data.examples import Dataset, Example, register
 from pods_jax.errors import UserError
+from pods_jax.fields import NUMBER, check_fields, whole
 from pods_jax.registry import nearest
 
 
@@ -37,6 +38,11 @@ class AdditionOptions:
     no_carry_fraction: float = 0.0
 
 
+RULES = dict.fromkeys(("base", "digits", "num_train", "num_test"), whole(0)) | dict.fromkeys(
+    ("carry_prob", "unseen_fraction", "no_carry_fraction"), NUMBER
+)
+
+
 @register("addition")
 def load_addition(path: str | None, options: Mapping, seed: int) -> Dataset:
     """The data set; `path` must be None, `options` are the fields of `AdditionOptions`."""
@@ -59,6 +65,7 @@ def _parse(path: str | None, options: Mapping) -> AdditionOptions:
             raise UserError(f"data.options: unknown key '{name}' for addition ({nearest(name, known)})")
     if path is not None:
         raise UserError(f"data.path: addition problems are generated, there is nothing to read from {path}")
+    check_fields(options, RULES, "data.options")
     o = AdditionOptions(**options)
     if not 2 <= o.base <= 10 or o.digits < 1 or not 0 <= o.carry_prob <= 1 or not 0 <= o.unseen_fraction <= 1:
         raise UserError(f"data.options: addition needs 2 <= base <= 10, digits >= 1 and probabilities, got {o}")

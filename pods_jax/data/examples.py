@@ -1,7 +1,7 @@
 """What a data set is to the rest of the code: examples, a split, and the name of the rule that verifies answers."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -17,12 +17,15 @@ class Example:
       gold: what `pods_jax.rewards.verify` compares an answer with.
       kind: a label by which evaluations are broken down ("" for none).
       where: the row of a file that it comes from, for messages ("" for generated examples).
+      earlier: messages (role and content) before the user's, of a conversation; its system message stands above the
+        data set's.
     """
 
     prompt: str
     gold: str
     kind: str = ""
     where: str = dataclasses.field(default="", compare=False)
+    earlier: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

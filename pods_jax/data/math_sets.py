@@ -22,7 +22,7 @@ class EmptyBox(BadRow):
 
 def _example(fields: Mapping[str, Any]) -> Example:
     kind = fields.get("type") or fields.get("subject") or ""
-    return Example(text_field(fields, "problem", "question"), _gold(fields), str(kind))
+    return Example(text_field(fields, "problem", "question", "prompt"), _gold(fields), str(kind))
 
 
 def _gold(fields: Mapping[str, Any]) -> str:

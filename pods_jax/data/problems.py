@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from pods_jax.data.chat import Message, checked_message
 from pods_jax.data.examples import Dataset, Example, register
 from pods_jax.data.reading import SUFFIXES, BadRow, Row, file_rows, hub_rows
 from pods_jax.errors import UserError
+from pods_jax.fields import INT32, TEXT, check_fields, whole, without_nulls
 from pods_jax.registry import nearest
 
 NUM_TEST = 200
@@ -88,6 +90,7 @@ def parse_options(name: str, options: Mapping) -> Options:
     for option in options:
         if option not in known:
             raise UserError(f"data set {name}: unknown option '{option}': {nearest(option, known)}")
+    check_fields(without_nulls(options), {"num_test": whole(-INT32), "on_bad": TEXT}, f"data set {name}")
     parsed = Options(**options)
     if parsed.num_test is not None and parsed.num_test < 1:
         raise UserError(f"data set {name}: num_test is {parsed.num_test}, and must be at least 1")
@@ -174,12 +177,34 @@ class _Loader:
         self.skipped += 1
 
     def example(self, row: Row, seen: dict[str, str]) -> Example | None:
-        fields = row.fields()
+        fields, earlier = split_conversation(row.fields())
         example = self.source.example(fields)
         name = next((str(fields[key]) for key in self.source.ids if fields.get(key) is not None), None)
         if name is not None and seen.setdefault(name, row.where) != row.where:
             raise BadRow(f"the same id '{name}' as {seen[name]}")
-        return example
+        return example and dataclasses.replace(example, earlier=earlier)
+
+
+def split_conversation(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
+    """A row with the last message in place of a prompt that is a list of messages, and the messages before it.
+
+    Raises:
+      BadRow: a list is no conversation that ends with the user.
+    """
+    for name in CONVERSATIONS:
+        if not isinstance(turns := fields.get(name), list) or not turns:
+            continue
+        try:
+            *earlier, last = map(checked_message, turns)
+        except UserError as error:
+            raise BadRow(f"'{name}': {error}") from error
+        if last["role"] != "user":
+            raise BadRow(f"'{name}': the last message is of {last['role']!r}, not of the user")
+        return {**fields, name: last["content"]}, tuple(earlier)
+    return fields, ()
+
+
+CONVERSATIONS = ("prompt", "problem", "question")
 
 
 def _split_file(folder: Path, split: str) -> Path:

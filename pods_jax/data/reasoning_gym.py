@@ -9,6 +9,7 @@ from typing import Any
 
 from pods_jax.data.examples import Dataset, Example, register
 from pods_jax.errors import UserError
+from pods_jax.fields import OBJECT, TEXT, check_fields, whole
 from pods_jax.registry import nearest
 
 SYSTEM = "Answer with the final answer only, without explanation."
@@ -34,6 +35,9 @@ class Options:
     num_train: int
     num_test: int
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+RULES = {"dataset": TEXT, "num_train": whole(0), "num_test": whole(0), "params": OBJECT}
 
 
 @register("reasoning_gym")
@@ -70,6 +74,7 @@ def _options(options: Mapping) -> Options:
     missing = {"dataset", "num_train", "num_test"} - set(options)
     if missing:
         raise UserError(f"data set reasoning_gym: missing option '{min(missing)}'")
+    check_fields(options, RULES, "data set reasoning_gym")
     wanted = Options(**options)
     if min(wanted.num_train, wanted.num_test) < 1:
         raise UserError("data set reasoning_gym: num_train and num_test must be at least 1")

@@ -1,42 +1,51 @@
-"""Text to token ids and back: the tokenizers of pretrained models, and one of single characters for toy tasks.
+"""Text to token ids and back: the tokenizers of pretrained models, and one of single characters for toy tasks."""
 
-transformers is imported where it is used: it may bring torch along, and the character tokenizer needs neither.
-"""
-
+import datetime
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from pods_jax.data.chat import (
+    ChatOptions,
+    ChatTemplate,
+    Message,
+    before,
+    conversation,
+    read_template,
+)  # fmt: skip
+from pods_jax.data.tokenizer_files import (
+    GENERATION_CONFIG,
+    TEMPLATE,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    Vocabulary,
+    gaps,
+    read_folder,
+)
 from pods_jax.errors import UserError
-from pods_jax.io import read_json
+from pods_jax.fields import one_line, shown
 from pods_jax.model_files import local_model
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 FILES = ("*.json", "*.jinja", "*.txt", "*.model")
-GENERATION_CONFIG = "generation_config.json"
 OWN_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
+    TOKENIZER,
+    TOKENIZER_CONFIG,
     "tokenizer.model",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
     "vocab.txt",
     "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    GENERATION_CONFIG,
+    TEMPLATE,
 )
-"""Of the files of a model's folder, those that make its tokenizer (and say which ids end a completion)."""
+"""The files of a model's folder that make its tokenizer."""
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What the rest of the code asks of a tokenizer.
+    """A tokenizer, as far as the rest of the code knows it.
 
     Attributes:
       vocab_size: one more than the largest id; the model's vocabulary may be padded beyond it.
@@ -48,12 +57,16 @@ class Tokenizer(Protocol):
     eos_ids: tuple[int, ...]
     pad_id: int
 
-    def encode_prompt(self, user: str, system: str | None = None) -> list[int]:
-        """The ids after which the model answers `user`."""
+    def encode_prompt(self, user: str, system: str | None = None, earlier: Sequence[Message] = ()) -> list[int]:
+        """The ids, at least one, after which the model answers `user`. earlier: messages before the user's."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, special tokens skipped."""
+        """The text of `ids`, without special tokens and whatever ends a completion."""
+        ...
+
+    def absent_ids(self, size: int) -> tuple[range, ...]:
+        """The ids below `size`, a model's vocabulary, that no token has."""
         ...
 
 
@@ -76,100 +89,176 @@ class CharTokenizer:
             raise UserError(f"no id for the character {unknown[0]!r} in {text!r}: alphabet {''.join(self._ids)!r}")
         return [self._ids[c] for c in text]
 
-    def encode_prompt(self, user: str, system: str | None = None) -> list[int]:
-        return self.encode(_plain_prompt(user, system))
+    def encode_prompt(self, user: str, system: str | None = None, earlier: Sequence[Message] = ()) -> list[int]:
+        return _not_empty(self.encode(_plain(user, system, earlier)), "")
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self._chars[i] for i in ids)
 
+    def absent_ids(self, size: int) -> tuple[range, ...]:
+        return ()
+
 
 class HFTokenizer:
-    """A tokenizer of transformers, with its chat template where it has one.
+    """A tokenizer that a model's files describe, with its chat template where it has one.
 
     Args:
-      tokenizer: a fast tokenizer of transformers.
-      more_eos_ids: ids that end a completion beside the tokenizer's own end-of-sequence token.
-      folder: where its files are, for `save` to copy; None: transformers writes new ones.
+      vocabulary: as the files give it.
+      options: the run's choices about prompts.
+
+    Attributes:
+      token_ids: bos_token_id, eos_token_id and pad_token_id, as far as they are known, as config.json has them.
 
     Raises:
-      UserError: no token is known to end a completion.
+      UserError: no token is known to end a completion, or the options do not fit.
     """
 
-    def __init__(
-        self, tokenizer: "PreTrainedTokenizerBase", more_eos_ids: Sequence[int] = (), folder: Path | None = None
-    ):
-        own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-        self.eos_ids = tuple(dict.fromkeys((*own, *more_eos_ids)))
+    def __init__(self, vocabulary: Vocabulary, options: ChatOptions | None = None):
+        self._vocabulary = vocabulary
+        self._backend = vocabulary.backend
+        self._options = ChatOptions() if options is None else options
+        self.eos_ids = tuple(vocabulary.token_ids["eos_token_id"])
         if not self.eos_ids:
-            raise UserError(f"the tokenizer {tokenizer.name_or_path} names no end-of-sequence token")
-        self.pad_id = self.eos_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-        self.vocab_size = 1 + max(tokenizer.get_vocab().values())
-        self._tokenizer, self._folder = tokenizer, folder
+            raise UserError(f"{vocabulary.place}: the tokenizer names no end-of-sequence token")
+        self.pad_id = vocabulary.token_ids.get("pad_token_id", self.eos_ids[0])
+        self.token_ids = dict(vocabulary.token_ids) | {"eos_token_id": _one_or_list(self.eos_ids)}
+        self._ids = list(self._backend.get_vocab(with_added_tokens=True).values())
+        self.vocab_size = 1 + max(self._ids)
+        self._chat = _chat_template(vocabulary, self._options)
 
-    def encode_prompt(self, user: str, system: str | None = None) -> list[int]:
+    @property
+    def dated(self) -> bool:
+        """Whether a prompt so far depends on the date."""
+        return self._chat is not None and self._chat.dated
+
+    def encode_prompt(self, user: str, system: str | None = None, earlier: Sequence[Message] = ()) -> list[int]:
         """The chat template's prompt for an answer; without a template, plain text after the tokenizer's own BOS.
 
         system: None leaves the message out, in which case some templates put one of their own; "" is an empty one.
+
+        Raises:
+          UserError: the template fails, does not take the system message, or leaves nothing to answer.
         """
-        if self._tokenizer.chat_template is None:
-            return self._tokenizer.encode(_plain_prompt(user, system))
-        return self._tokenizer.encode(self._render(user, system), add_special_tokens=False)  # the template holds them
+        if self._chat is None:
+            return self._plain_ids(_plain(user, system, earlier))
+        text = self._rendered(user, system, earlier)
+        ids = _not_empty(self._encode(text, special=False), text)  # the template holds the special tokens
+        if ids[-1] in self.eos_ids:
+            raise UserError(
+                f"the prompt ends with {shown(self._backend.id_to_token(ids[-1]))}, which ends an answer: {shown(text)}"
+            )
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        ids = [i for i in ids if i not in self.eos_ids]
+        return self._backend.decode(ids, skip_special_tokens=True)
+
+    def absent_ids(self, size: int) -> tuple[range, ...]:
+        return tuple(gaps(self._ids, size))
 
     def save(self, folder: Path) -> None:
         """Writes the files from which `load_tokenizer` and transformers load it again."""
-        if self._folder is None:
-            self._tokenizer.save_pretrained(folder)
-            ends = {"eos_token_id": list(self.eos_ids)}
-            (folder / GENERATION_CONFIG).write_text(json.dumps(ends) + "\n", encoding="utf-8")
-            return
-        for name in OWN_FILES:
-            if (self._folder / name).exists():
-                shutil.copyfile(self._folder / name, folder / name)
+        if self._vocabulary.folder is None:
+            self._write_files(folder)
+        else:
+            for name in OWN_FILES:
+                if (self._vocabulary.folder / name).exists():
+                    shutil.copyfile(self._vocabulary.folder / name, folder / name)
+        if self._chat is not None and (self._vocabulary.folder is None or self._options.template is not None):
+            (folder / TEMPLATE).write_text(self._chat.text, encoding="utf-8")
+        _write_json(folder / GENERATION_CONFIG, {**self._vocabulary.generation, **self.token_ids})
 
-    def _render(self, user: str, system: str | None) -> str:
-        from jinja2 import TemplateError
+    def _write_files(self, folder: Path) -> None:
+        self._backend.save(str(folder / TOKENIZER))
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        _write_json(folder / TOKENIZER_CONFIG, {**config, **self._vocabulary.tokens})
 
-        messages = [{"role": "system", "content": system}] if system is not None else []
-        messages.append({"role": "user", "content": user})
+    def _encode(self, text: str, special: bool) -> list[int]:
         try:
-            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
-            raise UserError(f"the chat template of {self._tokenizer.name_or_path} failed: {error}") from error
+            return self._backend.encode(text, add_special_tokens=special).ids
+        except Exception as error:  # the package raises no narrower class
+            raise UserError(f"{self._vocabulary.place}: cannot be tokenised: {one_line(error)}") from error
+
+    def _plain_ids(self, text: str) -> list[int]:
+        """The ids of a text after what the tokenizer puts before it, without what it puts behind."""
+        bare = self._encode(text, special=False)
+        whole = self._encode(text, special=True)
+        for start in range(len(whole) - len(bare) + 1):
+            end = start + len(bare)
+            if whole[start:end] == bare:
+                return _not_empty(whole[:end], text)
+        raise UserError(f"{self._vocabulary.place}: the tokenizer changes a text between its special tokens")
+
+    def _rendered(self, user: str, system: str | None, earlier: Sequence[Message]) -> str:
+        role = self._options.system_role
+        messages = conversation(user, system, earlier, role)
+        without = conversation(user, None, [m for m in earlier if m["role"] != "system"], role)
+        if messages == without:
+            return self._chat.render(messages)
+        try:
+            text = self._chat.render(messages)
+        except UserError as error:
+            if not self._renders(without):
+                raise
+            raise UserError(f"{error}{SYSTEM_HINT}") from error
+        dropped = role == "system" and messages[0]["content"].strip() not in text
+        if dropped and self._chat.render(without) == text:
+            raise UserError(f"the chat template of {self._chat.place} drops the system message{SYSTEM_HINT}")
+        return text
+
+    def _renders(self, messages: Sequence[Message]) -> bool:
+        try:
+            self._chat.render(messages)
+        except UserError:
+            return False
+        return True
 
 
-def load_tokenizer(path_or_repo: str | Path) -> HFTokenizer:
+SYSTEM_HINT = (
+    "; without the system message it works: data.system_role = 'user' puts it before the user's, 'none' leaves it out"
+)
+
+
+def load_tokenizer(path_or_repo: str | Path, options: ChatOptions | None = None) -> HFTokenizer:
     """The tokenizer of a folder, a hub id "org/name", a .gguf file or "smollm2-135m".
 
     Raises:
-      UserError: there is none, or it is of a kind that is not supported.
+      UserError: there is none, it is of a kind that is not supported, or the options do not fit it.
     """
     path = local_model(path_or_repo, FILES)
     if path.suffix == ".gguf":
         from pods_jax.data.gguf_tokenizer import read_tokenizer
 
-        return HFTokenizer(*read_tokenizer(path))
-    return HFTokenizer(_read_folder(path), _generation_eos_ids(path / GENERATION_CONFIG), path)
+        return HFTokenizer(read_tokenizer(path), options)
+    return HFTokenizer(read_folder(path), options)
 
 
-def _read_folder(path: Path) -> "PreTrainedTokenizerBase":
-    from transformers import AutoTokenizer
-
-    if not path.is_dir():
-        raise UserError(f"{path}: neither a folder nor a .gguf file")
-    try:
-        return AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError, ImportError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: no tokenizer that transformers can load: {reason}") from error
-
-
-def _generation_eos_ids(path: Path) -> list[int]:
-    ids = read_json(path).get("eos_token_id") if path.exists() else None
-    return ids if isinstance(ids, list) else [] if ids is None else [ids]
+def _chat_template(vocabulary: Vocabulary, options: ChatOptions) -> ChatTemplate | None:
+    """The run's chat template, or else the model's."""
+    text = vocabulary.template if options.template is None else read_template(options.template)
+    if text is None:
+        if options.kwargs:
+            raise UserError(f"data.chat_template_kwargs: {vocabulary.place} has no chat template")
+        return None
+    date = datetime.date.today() if options.date is None else options.date
+    return ChatTemplate(text, str(options.template or vocabulary.place), vocabulary.tokens, options.kwargs, date)
 
 
-def _plain_prompt(user: str, system: str | None) -> str:
-    return f"{system}\n\n{user}" if system else user
+def _plain(user: str, system: str | None, earlier: Sequence[Message]) -> str:
+    if earlier:
+        raise UserError("prompts of several messages need a chat template: set data.chat_template")
+    return user if system is None else before(system, user)
+
+
+def _not_empty(ids: list[int], text: str) -> list[int]:
+    if not ids:
+        raise UserError(f"the prompt has no tokens: it was rendered as {shown(text)}")
+    return ids
+
+
+def _one_or_list(ids: Sequence[int]) -> int | list[int]:
+    return list(ids) if len(ids) > 1 else ids[0]
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -47,7 +47,7 @@ class ModelConfig:
     rope_theta: float = 10_000.0
     rope_scaling: RopeScaling | None = None
     tie_word_embeddings: bool = False
-    attention_bias: bool = False  # biases on q, k and v alone, as Qwen2 has them
+    attention_bias: bool = False  # biases on q, k and v only, as Qwen2 has them
     qk_norm: bool = False  # RMSNorm on each query and key head, as Qwen3 has it
     max_position_embeddings: int = 2048
 
@@ -71,12 +71,10 @@ def _normal(std: float) -> Callable:
 
 def layer_weights(c: ModelConfig) -> dict[str, Weight]:
     """The weights of one layer (unstacked)."""
-    d, f, q, kv = (
-        c.hidden_size,
-        c.intermediate_size,
-        c.num_attention_heads * c.head_dim,
-        c.num_key_value_heads * c.head_dim,
-    )
+    d = c.hidden_size
+    f = c.intermediate_size
+    q = c.num_attention_heads * c.head_dim
+    kv = c.num_key_value_heads * c.head_dim
     out_scale = 1 / math.sqrt(2 * c.num_hidden_layers)  # keeps the residual stream's size independent of depth (GPT-2)
     weights = {
         "attn_norm": Weight((d,), (None,), nn.initializers.ones),
@@ -197,7 +195,8 @@ def layer_qkv(c: ModelConfig, w: Params, x: Array, angles: Array) -> tuple[Array
     q, k, v = (_linear(y, w[i], w.get(f"{i}_bias")) for i in "qkv")
     q, k, v = (a.reshape(*x.shape[:-1], a.shape[-1] // c.head_dim, c.head_dim) for a in (q, k, v))
     if c.qk_norm:
-        q, k = rms_norm(q, w["q_norm"], c.rms_norm_eps), rms_norm(k, w["k_norm"], c.rms_norm_eps)
+        q = rms_norm(q, w["q_norm"], c.rms_norm_eps)
+        k = rms_norm(k, w["k_norm"], c.rms_norm_eps)
     return rotate(q, angles), KV(rotate(k, angles), v)
 
 
@@ -262,7 +261,7 @@ REMAT = {
     "dots_with_no_batch_dims_saveable": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "dots_saveable": jax.checkpoint_policies.dots_saveable,
 }
-"""What a layer keeps for its backward pass, from everything to its input alone; the names are JAX's policies."""
+"""Policies that say what a layer keeps for its backward pass, from everything to its input only; JAX's names."""
 
 
 class Decoder(nn.Module):
@@ -301,7 +300,8 @@ class Decoder(nn.Module):
         """Final hidden states (normalised, before the head) of right-padded rows."""
         c = self.config
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape) if positions is None else positions
-        angles, mask = rope_angles(c, positions[:, None]), causal(tokens.shape[1])
+        angles = rope_angles(c, positions[:, None])
+        mask = causal(tokens.shape[1])
 
         def body(x, w):
             return layer(c, w, x, angles, mask)[0]

@@ -13,7 +13,8 @@ class Family:
       architecture: the class that transformers loads it with.
       traits: the fields of ModelConfig that the model type fixes.
       only: config.json fields, each with the one value that the decoder computes; absent or null means the same.
-      defaults: what transformers takes for absent fields, where it is not what `hf.read_config` takes.
+      defaults: what transformers takes for absent fields, where it is not what `config_json.read_config` takes.
+      windows: whether `use_sliding_window` and `max_window_layers` give layers an attention over a window.
       gguf_interleaved: whether llama.cpp's converter reorders the rows of q and k for its interleaved RoPE.
     """
 
@@ -21,6 +22,7 @@ class Family:
     traits: Mapping[str, bool]
     only: Mapping[str, Any]
     defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    windows: bool = False
     gguf_interleaved: bool = False
 
 
@@ -34,13 +36,15 @@ FAMILIES = {
     "qwen2": Family(
         architecture="Qwen2ForCausalLM",
         traits={"attention_bias": True, "qk_norm": False},
-        only={"use_sliding_window": False},
+        only={},
         defaults={"num_key_value_heads": 32},
+        windows=True,
     ),
     "qwen3": Family(
         architecture="Qwen3ForCausalLM",
         traits={"attention_bias": False, "qk_norm": True},
-        only={"attention_bias": False, "use_sliding_window": False},
+        only={"attention_bias": False},
         defaults={"num_key_value_heads": 32, "head_dim": 128},
+        windows=True,
     ),
 }

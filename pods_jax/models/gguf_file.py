@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from pods_jax.errors import UserError
-from pods_jax.model_files import GGUFFile
+from pods_jax.fields import SIZE, TEXT, list_of, one_line, shown
+from pods_jax.gguf_reader import GGUFFile
+from pods_jax.models import config_json
 from pods_jax.models.decoder import ModelConfig, RopeScaling, rope_frequencies
 from pods_jax.models.families import FAMILIES, Family
-from pods_jax.models.tensors import Checkpoint
+from pods_jax.models.tensors import DTYPES, Checkpoint, Stored
 from pods_jax.registry import nearest
 
 LAYER_NAMES = {
@@ -33,20 +35,22 @@ NAMES = (
 )
 ROPE_FACTORS = "rope_freqs.weight"
 
-KNOWN_KEYS = {
-    "vocab_size",
-    "context_length",
-    "embedding_length",
-    "block_count",
-    "feed_forward_length",
-    "attention.head_count",
-    "attention.head_count_kv",
-    "attention.layer_norm_rms_epsilon",
-    "attention.key_length",
-    "attention.value_length",
-    "rope.freq_base",
-    "rope.dimension_count",
+RULES = {
+    "vocab_size": SIZE,
+    "context_length": SIZE,
+    "embedding_length": SIZE,
+    "block_count": SIZE,
+    "feed_forward_length": SIZE,
+    "attention.head_count": SIZE,
+    "attention.head_count_kv": SIZE,
+    "attention.layer_norm_rms_epsilon": config_json.RULES["rms_norm_eps"],
+    "attention.key_length": SIZE,
+    "attention.value_length": SIZE,
+    "rope.freq_base": config_json.RULES["rope_theta"],
+    "rope.dimension_count": SIZE,
 }
+"""The keys of an architecture that are read, and what each may hold."""
+
 NEUTRAL = {"rope.scaling.type": "none", "expert_count": 0, "expert_used_count": 0}
 """Keys, each with the one value that means the decoder's own computation."""
 
@@ -58,28 +62,36 @@ def open_gguf(path: Path) -> Checkpoint:
       UserError: the file is not GGUF, of an unknown family, or asks for a computation that the decoder does not have.
     """
     file = GGUFFile(path)
-    family, config = _family(file), read_config(file)
+    family = _family(file)
+    config = read_config(file)
     rows = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
 
-    def read(name: str) -> np.ndarray:
-        array = _dequantize(file, name)
-        heads = rows.get(name.split(".")[-2])
-        return half_split(array, heads) if heads and family.gguf_interleaved else array
+    def stored(name: str) -> Stored:
+        heads = rows.get(name.split(".")[-2]) if name.count(".") == 3 and family.gguf_interleaved else None
 
-    return Checkpoint(path, config, NAMES, frozenset(file.tensors) - {ROPE_FACTORS}, read)
+        def read() -> np.ndarray:
+            array = _dequantize(file, name)
+            return half_split(array, heads) if heads else array
+
+        tensor = file.tensors[name]
+        kind = tensor.kind.name
+        return Stored(tensor.shape, DTYPES.get(kind, kind), read, lambda row: tensor.data[row : row + 1])
+
+    return Checkpoint(path, config, NAMES, {name: stored(name) for name in file.tensors.keys() - {ROPE_FACTORS}})
 
 
 def read_config(file: GGUFFile) -> ModelConfig:
     """The ModelConfig of a GGUF file."""
     family = _family(file)
     _check_keys(file)
-    hidden, heads = _number(file, "embedding_length"), _number(file, "attention.head_count")
+    hidden = _number(file, "embedding_length")
+    heads = _number(file, "attention.head_count")
     head_dim = _number(file, "attention.key_length", hidden // heads)
     for name in ("attention.value_length", "rope.dimension_count"):
         if _number(file, name, head_dim) != head_dim:
             raise UserError(f"{file.path}: {name} differs from the head size, {head_dim}: not supported")
     config = ModelConfig(
-        vocab_size=_number(file, "vocab_size", 0) or len(file["tokenizer.ggml.tokens"]),
+        vocab_size=_number(file, "vocab_size", 0) or len(file.field("tokenizer.ggml.tokens", list_of(TEXT))),
         hidden_size=hidden,
         intermediate_size=_number(file, "feed_forward_length"),
         num_hidden_layers=_number(file, "block_count"),
@@ -92,31 +104,34 @@ def read_config(file: GGUFFile) -> ModelConfig:
         max_position_embeddings=_number(file, "context_length"),
         **family.traits,
     )
+    config_json.check_shape(config, file.path)
     return dataclasses.replace(config, rope_scaling=_rope_scaling(file, config))
 
 
 def _family(file: GGUFFile) -> Family:
-    name = file["general.architecture"]
+    name = file.field("general.architecture", TEXT)
     if name not in FAMILIES:
-        raise UserError(f"{file.path}: general.architecture '{name}' is not supported: {nearest(name, FAMILIES)}")
+        raise UserError(f"{file.path}: general.architecture {shown(name)} is not supported: {nearest(name, FAMILIES)}")
     return FAMILIES[name]
 
 
 def _number(file: GGUFFile, name: str, default: Any = None) -> Any:
     """The architecture's metadata `name`; without a default it must be there."""
     key = f"{file['general.architecture']}.{name}"
-    return file[key] if default is None else file.get(key, default)
+    return file.field(key, RULES[name]) if default is None else file.field(key, RULES[name], default)
 
 
 def _rope_scaling(file: GGUFFile, config: ModelConfig) -> RopeScaling | None:
     """Llama 3's scaling, which GGUF files hold as one divisor a frequency: recognised by its numbers."""
     if ROPE_FACTORS not in file.tensors:
         return None
+    if file.tensors[ROPE_FACTORS].shape != (config.head_dim // 2,):
+        raise UserError(f"{file.path}: '{ROPE_FACTORS}' holds no factor for each of {config.head_dim // 2} frequencies")
     factors = _dequantize(file, ROPE_FACTORS)
     scaling = RopeScaling(float(factors.max()), 1.0, 4.0, 8192)  # the last three are the same in 3.1, 3.2 and 3.3
     scaled = dataclasses.replace(config, rope_scaling=scaling)
     expected = np.asarray(rope_frequencies(config) / rope_frequencies(scaled))
-    if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-3):
+    if not np.allclose(factors, expected, rtol=1e-3):
         raise UserError(f"{file.path}: the factors in '{ROPE_FACTORS}' are not those of Llama 3: not supported")
     return scaling
 
@@ -133,8 +148,8 @@ def _check_keys(file: GGUFFile) -> None:
     prefix = file["general.architecture"] + "."
     for key in file:
         name = key.removeprefix(prefix)
-        if key.startswith(prefix) and name not in KNOWN_KEYS and file[key] != NEUTRAL.get(name):
-            raise UserError(f"{file.path}: {key} = {file[key]!r} is not supported")
+        if key.startswith(prefix) and name not in RULES and file[key] != NEUTRAL.get(name):
+            raise UserError(f"{file.path}: {one_line(key)} = {shown(file[key])} is not supported")
 
 
 def _dequantize(file: GGUFFile, name: str) -> np.ndarray:
@@ -142,6 +157,6 @@ def _dequantize(file: GGUFFile, name: str) -> np.ndarray:
 
     tensor = file.tensors[name]
     try:
-        return dequantize(tensor.data, tensor.tensor_type)
+        return dequantize(tensor.data, tensor.kind)
     except NotImplementedError as error:
-        raise UserError(f"{file.path}: tensor '{name}': {error}") from error
+        raise UserError(f"{file.path}: tensor '{name}': {one_line(error)}") from error

@@ -10,7 +10,7 @@ from pods_jax.models import gguf_file, hf
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.models.saving import SavesFiles, write_folder
 from pods_jax.models.shardings import param_shardings
-from pods_jax.models.tensors import Checkpoint, read_params
+from pods_jax.models.tensors import Checkpoint, fingerprint, read_params, stored_dtype
 
 FILES = ("*.json", "*.safetensors")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -29,29 +29,59 @@ def load_pretrained(
     Raises:
       UserError: there is no such model, it is not a supported one, or its tensors do not fit its config.
     """
-    if dtype not in DTYPES:
-        raise UserError(f"dtype '{dtype}' is not supported, only {', '.join(DTYPES)}")
-    checkpoint = _open(local_model(path_or_repo, FILES))
-    shardings = None if mesh is None else param_shardings(checkpoint.config, mesh)
-    return Decoder(checkpoint.config), read_params(checkpoint, dtype, shardings)
+    return load_checkpoint(open_pretrained(path_or_repo), dtype=dtype, mesh=mesh)
 
 
-def save_pretrained(path: str | Path, model: Decoder, params: Params, *, tokenizer: SavesFiles | None = None) -> None:
-    """Writes a folder that transformers and `load_pretrained` load: config.json, and safetensors of at most 5 GB.
-
-    Args:
-      tokenizer: one of `pods_jax.data.tokenizers`, whose files go along; None: the folder has no tokenizer.
+def open_pretrained(path_or_repo: str | Path) -> Checkpoint:
+    """A stored model's config and tensors, of which only headers are read, to be looked at before they are loaded.
 
     Raises:
-      UserError: no model type of transformers computes this model.
-      ValueError: `params` are not this model's.
+      UserError: there is no such model, or it is not a supported one.
     """
-    write_folder(Path(path), model.config, params, tokenizer)
-
-
-def _open(path: Path) -> Checkpoint:
+    path = local_model(path_or_repo, FILES)
     if path.suffix == ".gguf":
         return gguf_file.open_gguf(path)
     if path.is_dir():
         return hf.open_folder(path)
     raise UserError(f"{path}: neither a folder nor a .gguf file")
+
+
+def load_checkpoint(
+    checkpoint: Checkpoint, *, dtype: str = "float32", mesh: Mesh | None = None
+) -> tuple[Decoder, Params]:
+    """The model of what `open_pretrained` gave; see `load_pretrained`."""
+    if dtype not in DTYPES:
+        raise UserError(f"dtype '{dtype}' is not supported, only {', '.join(DTYPES)}")
+    shardings = None if mesh is None else param_shardings(checkpoint.config, mesh)
+    return Decoder(checkpoint.config), read_params(checkpoint, dtype, shardings)
+
+
+def own_dtype(path_or_repo: str | Path) -> str | None:
+    """The precision in which a stored model's matrices are; None where they are quantised."""
+    return stored_dtype(open_pretrained(path_or_repo))
+
+
+def weights_fingerprint(path_or_repo: str | Path) -> str:
+    """A hash of what `load_pretrained` would load, from a few rows of each tensor; see `tensors.fingerprint`."""
+    return fingerprint(open_pretrained(path_or_repo))
+
+
+def save_pretrained(
+    path: str | Path,
+    model: Decoder,
+    params: Params,
+    *,
+    tokenizer: SavesFiles | None = None,
+    dtype: str | None = None,
+) -> None:
+    """Writes a folder that transformers and `load_pretrained` load: config.json, and safetensors of at most 5 GB.
+
+    Args:
+      tokenizer: one of `pods_jax.data.tokenizers`, whose files go along; None: the folder has no tokenizer.
+      dtype: of the written weights; None: as they are.
+
+    Raises:
+      UserError: no model type of transformers computes this model.
+      ValueError: `params` are not this model's.
+    """
+    write_folder(Path(path), model.config, params, tokenizer, dtype)

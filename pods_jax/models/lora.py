@@ -56,10 +56,8 @@ def adapter_weights(config: ModelConfig, lora: LoraConfig) -> dict[str, Any]:
     layers = {}
     for name in (MODULES[module] for module in lora.target_modules):
         (size_in, size_out), (axis_in, axis_out), _ = layer_weights(config)[name]
-        L, uniform = (
-            config.num_hidden_layers,
-            nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform", batch_axis=0),
-        )
+        L = config.num_hidden_layers
+        uniform = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform", batch_axis=0)
         layers[name] = {
             "a": Weight((L, size_in, lora.rank), ("layers", axis_in, None), uniform),
             "b": Weight((L, lora.rank, size_out), ("layers", None, axis_out), nn.initializers.zeros),

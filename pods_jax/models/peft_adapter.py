@@ -1,6 +1,8 @@
 """LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors, read and written."""
 
+import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -10,28 +12,57 @@ from safetensors.numpy import save_file
 
 from pods_jax.config.schema import LoraConfig
 from pods_jax.errors import UserError
+from pods_jax.fields import SIZE, check_only, field, one_line, real, shown, without_nulls
 from pods_jax.io import read_json
 from pods_jax.models import hf
-from pods_jax.models.decoder import ModelConfig, Params
+from pods_jax.models.decoder import ModelConfig, Params, Weight
 from pods_jax.models.lora import MODULES, adapter_weights
+from pods_jax.models.tensors import Stored
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 ONLY = {
     "peft_type": "LORA",
+    "task_type": "CAUSAL_LM",
     "bias": "none",
     "lora_bias": False,
     "use_dora": False,
     "use_rslora": False,
+    "use_qalora": False,
+    "use_bdlora": None,
     "fan_in_fan_out": False,
     "rank_pattern": {},
     "alpha_pattern": {},
     "modules_to_save": [],
     "layers_to_transform": [],
+    "layers_pattern": [],
     "layer_replication": [],
     "target_parameters": [],
     "trainable_token_indices": [],
+    "alora_invocation_tokens": [],
+    "loftq_config": {},
+    "eva_config": None,
+    "corda_config": None,
+    "lora_ga_config": None,
+    "velora_config": None,
+    "monteclora_config": None,
+    "arrow_config": None,
+    "kasa_config": None,
+    "megatron_config": None,
 }
 """Fields of adapter_config.json, each with the one value that `lora` computes; absent or null means the same."""
+
+PLAIN_STARTS = (True, False, "gaussian", "orthogonal")
+"""Values of init_lora_weights after which the base is as it was and the adapter's arithmetic is plain LoRA's.
+
+Others (pissa, olora, loftq, corda, eva, ...) take something out of the base weights or change an adapter's scale.
+"""
+
+READ = {"r": SIZE, "lora_alpha": real(0, 1e6)}
+FREE = {
+    "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "lora_dropout",
+    "megatron_core", "qalora_group_size", "runtime_config", "exclude_modules", "ensure_weight_tying",
+}  # fmt: skip
+"""Fields that change nothing of what a trained adapter computes."""
 
 
 def save_adapter(path: str | Path, adapters: Params, lora: LoraConfig, base_model: str | None = None) -> None:
@@ -65,24 +96,49 @@ def load_adapter(path: str | Path, model: ModelConfig) -> tuple[Params, LoraConf
       UserError: a file is missing or unreadable, the adapter is of a kind that `lora` does not compute, or its tensors
         do not fit the model.
     """
-    folder = Path(path)
+    folder = Path(path).expanduser()
     lora = _read_config(folder / CONFIG)
-    names, read = hf.open_files([folder / WEIGHTS])
+    stored = hf.open_files([folder / WEIGHTS])
     weights = adapter_weights(model, lora)["layers"]
-    expected = {_stored_name(n, s, i) for n in weights for s in "ab" for i in range(model.num_hidden_layers)}
-    if different := expected ^ names:
-        state = "lacks" if min(different) in expected else "has unexpected"
-        raise UserError(f"{folder / WEIGHTS} {state} tensor '{min(different)}'")
+    _check_tensors(folder / WEIGHTS, stored, weights)
 
     def stack(name: str, side: str) -> jax.Array:
-        layers = np.stack([read(_stored_name(name, side, i)).T for i in range(model.num_hidden_layers)])
-        if layers.shape != (shape := weights[name][side].shape):
-            raise UserError(
-                f"{folder / WEIGHTS}: the {name} adapters have shape {layers.shape}, the model needs {shape}"
-            )
-        return jnp.asarray(layers, jnp.float32)
+        layers = [stored[_stored_name(name, side, i)].read().T for i in range(model.num_hidden_layers)]
+        return jnp.asarray(np.stack(layers), jnp.float32)
 
     return {"layers": {name: {side: stack(name, side) for side in "ab"} for name in weights}}, lora
+
+
+def load_adapter_for(lora: LoraConfig, model: ModelConfig) -> Params:
+    """The adapters in the folder `lora.path`, float32.
+
+    Raises:
+      UserError: as `load_adapter`, or the folder's settings are not those of `lora`.
+    """
+    adapters, own = load_adapter(lora.path, model)
+    wanted = dataclasses.replace(lora, target_modules=tuple(m for m in MODULES if m in lora.target_modules))
+    for name in ("rank", "alpha", "target_modules"):
+        if getattr(wanted, name) != (theirs := getattr(own, name)):
+            raise UserError(f"lora.{name} = {getattr(lora, name)!r}, but the adapter in {lora.path} has {theirs!r}")
+    return adapters
+
+
+def _check_tensors(path: Path, stored: Mapping[str, Stored], weights: Mapping[str, Mapping[str, Weight]]) -> None:
+    """As `tensors.check_tensors`: at the cost of what the file holds."""
+    expected = set()
+    for name, sides in weights.items():
+        for side, weight in sides.items():
+            layers, *shape = weight.shape
+            for i in range(layers):
+                tensor = _stored_name(name, side, i)
+                if tensor not in stored:
+                    raise UserError(f"{path} lacks tensor '{tensor}'")
+                if stored[tensor].shape != tuple(shape[::-1]):
+                    got = list(stored[tensor].shape)
+                    raise UserError(f"{path}: tensor '{tensor}' has shape {got}, the model needs {shape[::-1]}")
+                expected.add(tensor)
+    if unexpected := stored.keys() - expected:
+        raise UserError(f"{path} has unexpected tensor {shown(min(unexpected))}")
 
 
 def _stored_name(name: str, side: str, layer: int) -> str:
@@ -90,12 +146,20 @@ def _stored_name(name: str, side: str, layer: int) -> str:
 
 
 def _read_config(path: Path) -> LoraConfig:
-    raw = {key: value for key, value in read_json(path).items() if value is not None}
-    hf.check_only(raw, ONLY, path)
+    raw = without_nulls(read_json(path))
+    check_only(raw, ONLY, path)
+    start = raw.pop("init_lora_weights", True)
+    if start not in PLAIN_STARTS:
+        raise UserError(
+            f"{path}: init_lora_weights = {shown(start)} is not supported: its arithmetic is not plain LoRA's"
+        )
+    for name in sorted(raw.keys() - ONLY.keys() - READ.keys() - FREE - {"target_modules"}):
+        if raw[name]:
+            raise UserError(f"{path}: {one_line(name)} = {shown(raw[name])} is not supported: an unknown field")
     modules = raw.get("target_modules", ())
-    if not isinstance(modules, list) or set(modules) - MODULES.keys():
-        raise UserError(f"{path}: target_modules = {modules!r} is not supported, only a list of {', '.join(MODULES)}")
-    for name in ("r", "lora_alpha"):
-        if name not in raw:
-            raise UserError(f"{path}: no '{name}'")
-    return LoraConfig(raw["r"], float(raw["lora_alpha"]), tuple(m for m in MODULES if m in modules))
+    if not isinstance(modules, list) or not all(isinstance(m, str) and m in MODULES for m in modules):
+        raise UserError(
+            f"{path}: target_modules = {shown(modules)} is not supported, only a list of {', '.join(MODULES)}"
+        )
+    rank, alpha = (field(raw, name, READ[name], path) for name in ("r", "lora_alpha"))
+    return LoraConfig(rank, float(alpha), tuple(m for m in MODULES if m in modules))

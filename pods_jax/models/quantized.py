@@ -14,7 +14,7 @@ from pods_jax.errors import UserError
 from pods_jax.models.decoder import Params
 
 KINDS = {"int8": {}, "nf4": {"tiled_axes": {1: 64}}}
-"""What can be asked for: int8 with one scale a column, nf4 with one for 64 entries of a column (as in QLoRA)."""
+"""The kinds, by name: int8 with one scale a column, nf4 with one for 64 entries of a column (as in QLoRA)."""
 
 
 @jax.tree_util.register_dataclass

@@ -2,25 +2,35 @@
 
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save_file
 
 from pods_jax.models import hf
+from pods_jax.models.config_json import CONFIG, config_json
 from pods_jax.models.decoder import ModelConfig, Params, is_weight, model_weights
 from pods_jax.models.tensors import named_weights, swap_layout
 
 MAX_SHARD_BYTES = 5 * 10**9
+PARTIAL = ".partial-"
 
 
 @runtime_checkable
 class SavesFiles(Protocol):
-    """A tokenizer, as far as this file knows it."""
+    """A tokenizer, as far as this file knows it.
+
+    Attributes:
+      token_ids: what config.json says of it: bos_token_id, eos_token_id (one or several), pad_token_id; None: none.
+    """
+
+    token_ids: Mapping[str, Any]
 
     def save(self, folder: Path) -> None:
         """Writes the files from which it can be loaded again."""
@@ -41,48 +51,54 @@ def write_folder(
     config: ModelConfig,
     params: Params,
     tokenizer: SavesFiles | None = None,
+    dtype: str | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Writes weights, tokenizer and config.json; the host holds one shard at a time.
 
     Everything is written beside its place first. Then config.json is removed, the files are renamed, and config.json
-    comes last: a folder that has one is complete. Weights that were there are replaced, other files left alone.
+    comes last: a folder that has one is complete. Weights that were there are replaced, other files are kept.
+    dtype: of the written weights; None: as they are.
 
     Raises:
       UserError: no model type of transformers computes this model.
       ValueError: `params` are not this model's.
     """
-    text = json.dumps(hf.config_json(config, str(params["embed"].dtype)), indent=2) + "\n"
+    dtype = dtype or str(params["embed"].dtype)
+    fields = config_json(config, dtype, {} if tokenizer is None else tokenizer.token_ids)
+    text = json.dumps(fields, indent=2) + "\n"
     declared = jax.tree.map(lambda w: w.shape, model_weights(config), is_leaf=is_weight)
     if jax.tree.map(np.shape, params) != declared:
         raise ValueError("params do not have the names and shapes that the model's config declares")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as scratch:
-        _write_tensors(Path(scratch), config, params, max_shard_bytes)
+    for left_by_a_kill in folder.glob(f"{PARTIAL}*"):
+        shutil.rmtree(left_by_a_kill)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=PARTIAL) as scratch:
+        _write_tensors(Path(scratch), config, params, dtype, max_shard_bytes)
         if tokenizer is not None:
             tokenizer.save(Path(scratch))
-        (Path(scratch) / hf.CONFIG).write_text(text, encoding="utf-8")
+        (Path(scratch) / CONFIG).write_text(text, encoding="utf-8")
         _move_in(Path(scratch), folder)
 
 
 def _move_in(scratch: Path, folder: Path) -> None:
-    (folder / hf.CONFIG).unlink(missing_ok=True)
+    (folder / CONFIG).unlink(missing_ok=True)
     for pattern in (hf.WEIGHTS, hf.INDEX, hf.SHARD.format("*", "*")):
         for stale in folder.glob(pattern):
             stale.unlink()
-    for file in sorted(scratch.iterdir(), key=lambda file: file.name == hf.CONFIG):
+    for file in sorted(scratch.iterdir(), key=lambda file: file.name == CONFIG):
         os.replace(file, folder / file.name)
 
 
-def _write_tensors(folder: Path, config: ModelConfig, params: Params, max_shard_bytes: int) -> None:
+def _write_tensors(folder: Path, config: ModelConfig, params: Params, dtype: str, max_shard_bytes: int) -> None:
     values: dict[str, Any] = {**params, **params["layers"]}
-    shards = plan_shards(list(_stored_tensors(config, values)), max_shard_bytes)
+    shards = plan_shards(list(_stored_tensors(config, values, jnp.dtype(dtype).itemsize)), max_shard_bytes)
     if len(shards) == 1:
-        return _write_shard(folder / hf.WEIGHTS, shards[0], values)
+        return _write_shard(folder / hf.WEIGHTS, shards[0], values, dtype)
     weight_map = {}
     for i, shard in enumerate(shards, start=1):
         file = hf.SHARD.format(f"{i:05d}", f"{len(shards):05d}")
-        _write_shard(folder / file, shard, values)
+        _write_shard(folder / file, shard, values, dtype)
         weight_map |= {tensor.stored: file for tensor in shard}
     index = {"metadata": {"total_size": sum(t.nbytes for shard in shards for t in shard)}, "weight_map": weight_map}
     (folder / hf.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
@@ -90,7 +106,8 @@ def _write_tensors(folder: Path, config: ModelConfig, params: Params, max_shard_
 
 def plan_shards(tensors: list[StoredTensor], max_bytes: int) -> list[list[StoredTensor]]:
     """Consecutive tensors, as many to a shard as fit; one that is larger than `max_bytes` has a shard of its own."""
-    shards, room = [], 0
+    shards: list[list[StoredTensor]] = []
+    room = 0
     for tensor in tensors:
         if not shards or tensor.nbytes > room:
             shards.append([])
@@ -100,21 +117,21 @@ def plan_shards(tensors: list[StoredTensor], max_bytes: int) -> list[list[Stored
     return shards
 
 
-def _stored_tensors(config: ModelConfig, values: dict[str, Any]) -> Iterator[StoredTensor]:
+def _stored_tensors(config: ModelConfig, values: dict[str, Any], itemsize: int) -> Iterator[StoredTensor]:
     """Layer by layer, so that a shard holds neighbours."""
     weights = dict(named_weights(config))
     layered = [name for name, weight in weights.items() if weight.axes[0] == "layers"]
     for name in sorted(weights.keys() - set(layered)):
-        yield StoredTensor(hf.NAMES[name], name, None, values[name].nbytes)
+        yield StoredTensor(hf.NAMES[name], name, None, values[name].size * itemsize)
     for i in range(config.num_hidden_layers):
         for name in layered:
-            nbytes = values[name].nbytes // config.num_hidden_layers
+            nbytes = values[name].size // config.num_hidden_layers * itemsize
             yield StoredTensor(hf.NAMES[name].format(i), name, i, nbytes)
 
 
-def _write_shard(path: Path, shard: list[StoredTensor], values: dict[str, Any]) -> None:
+def _write_shard(path: Path, shard: list[StoredTensor], values: dict[str, Any], dtype: str) -> None:
     def to_host(tensor: StoredTensor) -> np.ndarray:
         value = values[tensor.name] if tensor.index is None else values[tensor.name][tensor.index]
-        return np.ascontiguousarray(swap_layout(tensor.name, np.asarray(value)))
+        return np.ascontiguousarray(swap_layout(tensor.name, np.asarray(value)).astype(jnp.dtype(dtype)))
 
     save_file({tensor.stored: to_host(tensor) for tensor in shard}, path, metadata={"format": "pt"})

@@ -7,7 +7,8 @@ import dataclasses
 from pathlib import Path
 
 from pods_jax.model_files import local_model
-from pods_jax.models import gguf_file, hf
+from pods_jax.models import gguf_file
+from pods_jax.models.config_json import CONFIG, read_config
 from pods_jax.models.decoder import ModelConfig, RopeScaling
 
 _QWEN = ModelConfig(
@@ -73,5 +74,5 @@ def model_shape(path_or_repo: str | Path) -> ModelConfig:
     """
     if str(path_or_repo) in SHAPES:
         return SHAPES[str(path_or_repo)]
-    path = local_model(path_or_repo, (hf.CONFIG,))
-    return gguf_file.open_gguf(path).config if path.suffix == ".gguf" else hf.read_config(path / hf.CONFIG)
+    path = local_model(path_or_repo, (CONFIG,))
+    return gguf_file.open_gguf(path).config if path.suffix == ".gguf" else read_config(path / CONFIG)

@@ -1,4 +1,4 @@
-"""Where weights live: their logical axes mapped onto the mesh."""
+"""Placement of weights: their logical axes mapped onto the mesh, for loading, training and planning."""
 
 from typing import Any
 

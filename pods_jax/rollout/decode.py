@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer, Key
 from pods_jax.models import decoder
 from pods_jax.models.decoder import ModelConfig, Params
 from pods_jax.models.head import project
-from pods_jax.rollout.draw import inverse_cdf, restrict, rollout_uniforms
+from pods_jax.rollout.draw import inverse_cdf, restrict, rollout_uniforms, without
 from pods_jax.rollout.layout import take
 
 # ---------------------------------------------------------------- keys and values
@@ -102,6 +102,7 @@ class Drawing:
     top_p: float
     eos_ids: tuple[int, ...]
     pad_id: int
+    absent_ids: tuple[range, ...] = ()
 
 
 class Decoded(NamedTuple):
@@ -263,10 +264,11 @@ def choose(
     logits: Float[Array, "R V"], uniforms: Float[Array, " R"], drawing: Drawing
 ) -> tuple[Int[Array, " R"], Float[Array, " R"]]:
     """The next token of every row, and its log-probability over the whole vocabulary."""
+    present = without(logits, drawing.absent_ids)
     if drawing.greedy:
-        token = jnp.argmax(logits, -1).astype(jnp.int32)
+        token = jnp.argmax(present, -1).astype(jnp.int32)
     else:
-        token = inverse_cdf(restrict(logits, drawing.top_k, drawing.top_p), uniforms)
+        token = inverse_cdf(restrict(present, drawing.top_k, drawing.top_p), uniforms)
     return token, jnp.take_along_axis(logits, token[:, None], -1)[:, 0] - jax.nn.logsumexp(logits, -1)
 
 

@@ -1,7 +1,10 @@
 """Drawing tokens: temperature, top-k, top-p, and an inverse-CDF draw from one uniform number a token."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key
 
 
@@ -17,6 +20,16 @@ def rollout_uniforms(
         return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, prompt_id), sample), (length,))
 
     return jax.vmap(jax.vmap(row, (None, 0)))(prompt_ids, samples)
+
+
+def without(logits: Float[Array, "R V"], absent_ids: Sequence[range]) -> Float[Array, "R V"]:
+    """Logits with these ids at -inf."""
+    if not absent_ids:
+        return logits
+    absent = np.zeros(logits.shape[-1], bool)
+    for ids in absent_ids:
+        absent[ids.start : ids.stop] = True
+    return jnp.where(absent, -jnp.inf, logits)
 
 
 def restrict(logits: Float[Array, "R V"], top_k: int, top_p: float) -> Float[Array, "R V"]:

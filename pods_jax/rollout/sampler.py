@@ -48,6 +48,7 @@ def generate(
     top_p: float = 1.0,
     eos_ids: Sequence[int] = (),
     pad_id: int = 0,
+    absent_ids: Sequence[range] = (),
     prompt_ids: Sequence[int] | None = None,
     first_samples: Sequence[int] | None = None,
     sharding: jax.sharding.NamedSharding | None = None,
@@ -67,6 +68,7 @@ def generate(
       temperature: 0 takes the most probable token.
       top_k, top_p: 0 and 1.0 switch them off. `logprobs` stay those of the full distribution.
       eos_ids: tokens that end a completion.
+      absent_ids: ids that are never drawn, such as the rows with which an embedding is padded beyond the tokenizer.
       prompt_ids: names of the prompts for the random keys (default 0, 1, ...).
       first_samples: each prompt's first sample index (default 0); its rollouts have this one and the following.
       sharding: of the prompts (default: the first device); see `pods_jax.parallel.batch_sharding`.
@@ -91,7 +93,7 @@ def generate(
         firsts=np.zeros(P, int) if first_samples is None else np.asarray(first_samples),
         key=key,
         temperature=np.float32(temperature or 1.0),
-        drawing=Drawing(temperature == 0, top_k, top_p, tuple(eos_ids), pad_id),
+        drawing=Drawing(temperature == 0, top_k, top_p, tuple(eos_ids), pad_id, tuple(absent_ids)),
         max_new_tokens=T,
         chunk_size=min(chunk_size, T),
         sharding=sharding,

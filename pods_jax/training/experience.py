@@ -54,6 +54,7 @@ class Sampler:
             top_p=top_p,
             eos_ids=self.tokenizer.eos_ids,
             pad_id=self.tokenizer.pad_id,
+            absent_ids=self.tokenizer.absent_ids(self.model.config.vocab_size),
             prompt_ids=prompt_ids,
             first_samples=first_samples,
             sharding=self.sharding,

@@ -8,6 +8,7 @@ from pods_jax.data.tokenizers import HFTokenizer
 from pods_jax.errors import UserError
 from pods_jax.io import local_path, refuse_unwritable, writing
 from pods_jax.models import save_pretrained
+from pods_jax.models.loading import own_dtype
 from pods_jax.models.lora import merge
 from pods_jax.models.peft_adapter import save_adapter
 from pods_jax.training.checkpoint import restored_run
@@ -16,11 +17,13 @@ from pods_jax.training.workdir import is_workdir
 
 
 def export_checkpoint(
-    config: Config, workdir: str | Path, out: str | Path, reporter: Reporter, checkpoint: str = "newest"
-) -> None:
+    config: Config, workdir: str | Path, out: str | Path, reporter: Reporter, checkpoint: str = "newest",
+    dtype: str | None = None,
+) -> None:  # fmt: skip
     """Writes a checkpoint of a workdir as a Hugging Face folder, its tokenizer included where it has one.
 
-    checkpoint: "newest", "best" or a step.
+    checkpoint: "newest", "best" or a step. dtype: of the weights; None: that of the pretrained model, if there is one
+    and it is not quantised, else that of the policy.
 
     Adapters are merged into the weights (as dequantised, where they were quantised); `out/adapter` holds them apart, in
     PEFT's format.
@@ -36,7 +39,9 @@ def export_checkpoint(
         tokenizer = run.data.tokenizer
         files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
         mark(out, workdir)
-        save_pretrained(out, run.model, merge(run.policy_params()), tokenizer=files)
+        if dtype is None and config.model.path:
+            dtype = own_dtype(config.model.path)
+        save_pretrained(out, run.model, merge(run.policy_params()), tokenizer=files, dtype=dtype)
         if run.base is not None:
             save_adapter(out / "adapter", run.state.params, config.lora, config.model.path)
     reporter.message(f"outputs  {out}: config.json, safetensors" + (", adapter/" if config.lora.rank else ""))

@@ -1,14 +1,17 @@
 """Tokenised prompts of a config: training problems, test problems, and their verifier."""
 
 import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pods_jax.config.schema import Config, to_dict
 from pods_jax.data import DATASETS, Dataset, Example
+from pods_jax.data.chat import ChatOptions
 from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
 from pods_jax.errors import UserError
 from pods_jax.io import local_path
+from pods_jax.parallel.hosts import from_main
 from pods_jax.rewards import check_gold
 
 
@@ -27,6 +30,7 @@ class RunData:
 
     Attributes:
       dataset: examples, prompts rendered, and the verifier's name.
+      date: the day that prompts name, where the chat template prints one.
       train, test: tokenised examples; others: the test problems of `evaluation.sets`, by prefix.
     """
 
@@ -35,16 +39,20 @@ class RunData:
     train: TokenisedExamples
     test: TokenisedExamples
     others: Mapping[str, TokenisedExamples] = dataclasses.field(default_factory=dict)
+    date: datetime.date | None = None
 
 
-def load_data(config: Config) -> RunData:
+def load_data(config: Config, date: datetime.date | None = None) -> RunData:
     """Data and tokenizer of a config.
+
+    date: the day for chat templates that print it; None: today.
 
     Raises:
       UserError: missing or malformed data, no tokenizer, no demonstrations for a warm start, or no prompt that fits
         rollout.max_prompt_length.
     """
-    tokenizer = load_tokenizer(config.model.path) if config.model.path else None
+    date = datetime.date.fromisoformat(from_main(datetime.date.today().isoformat())) if date is None else date
+    tokenizer = load_tokenizer(config.model.path, chat_options(config, date)) if config.model.path else None
     dataset = load_dataset(config)
     if tokenizer is None:
         tokenizer = char_tokenizer(config, dataset)
@@ -60,7 +68,14 @@ def load_data(config: Config) -> RunData:
             prefix: _tokenise(f"evaluation.sets.{prefix}", dataset, examples, tokenizer, limit)
             for prefix, examples in load_evaluation_sets(config, dataset).items()
         },
+        date,
     )
+
+
+def chat_options(config: Config, date: datetime.date | None = None) -> ChatOptions:
+    """The choices of a config about chat templates."""
+    d = to_dict(config.data)
+    return ChatOptions(d["chat_template"], d["chat_template_kwargs"], d["system_role"], date)
 
 
 def load_dataset(config: Config) -> Dataset:
@@ -158,7 +173,7 @@ def _check_demonstrations(config: Config, dataset: Dataset) -> None:
 def _tokenise(
     name: str, dataset: Dataset, examples: Sequence[Example], tokenizer: Tokenizer, limit: int
 ) -> TokenisedExamples:
-    tokens = [tuple(tokenizer.encode_prompt(e.prompt, dataset.system)) for e in examples]
+    tokens = [_prompt_tokens(e, dataset.system, tokenizer) for e in examples]
     fits = [len(t) <= limit for t in tokens]
     if not any(fits):
         shortest = min(map(len, tokens), default=0)
@@ -168,3 +183,10 @@ def _tokenise(
         )
     kept = [(e, t) for e, t, fit in zip(examples, tokens, fits, strict=True) if fit]
     return TokenisedExamples(*map(tuple, zip(*kept, strict=True)), len(examples) - len(kept))
+
+
+def _prompt_tokens(example: Example, system: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
+    try:
+        return tuple(tokenizer.encode_prompt(example.prompt, system, example.earlier))
+    except UserError as error:
+        raise UserError(f"{example.where}: {error}" if example.where else str(error)) from error

@@ -1,6 +1,7 @@
 """A run's parts, built from its config: policy, sampler, rewards, update, allocator."""
 
 import dataclasses
+import datetime
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +13,14 @@ from pods_jax.allocation import ALLOCATORS, Allocator
 from pods_jax.config.schema import Config
 from pods_jax.config.validate import validate_on_devices
 from pods_jax.data import PromptStream
-from pods_jax.data.tokenizers import Tokenizer
+from pods_jax.data.tokenizers import HFTokenizer, Tokenizer
 from pods_jax.errors import UserError
 from pods_jax.learner import TrainState, init_state, make_optimizer, make_update
 from pods_jax.models import Decoder, ModelConfig
 from pods_jax.models.decoder import Params, init_tree, model_weights
-from pods_jax.models.loading import load_pretrained
+from pods_jax.models.loading import load_checkpoint, open_pretrained
 from pods_jax.models.lora import adapt, adapter_weights
+from pods_jax.models.peft_adapter import load_adapter_for
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shardings import param_shardings, weight_shardings
 from pods_jax.parallel import batch_sharding, make_mesh, num_shards, place
@@ -26,7 +28,7 @@ from pods_jax.rewards import RewardPool
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.experience import Rewarder, Sampler
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
-from pods_jax.training.prompts import RunData
+from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reference import Scorer, make_scorer
 from pods_jax.training.warm_start import warm_started_params
 
@@ -86,16 +88,25 @@ class Run:
             "totals": dict(self.totals),
             "ended": self.ended,
             "skipped_in_a_row": self.skipped_in_a_row,
+            "date": self.data.date and self.data.date.isoformat(),
         }
 
     def load(self, state: TrainState, host: dict[str, Any]) -> None:
         """Goes on from a checkpoint."""
         self.state = state
+        self._take_date(host.get("date"))
         self.stream.load_state_dict(host["stream"])
         self.allocator.load_state_dict(host["allocator"])
         self.totals.update(host["totals"])
         self.ended = host["ended"]
         self.skipped_in_a_row = host["skipped_in_a_row"]
+
+    def _take_date(self, date: str | None) -> None:
+        """Renders prompts that name the day with that of the run's first life."""
+        dated = isinstance(self.data.tokenizer, HFTokenizer) and self.data.tokenizer.dated
+        if dated and date is not None and datetime.date.fromisoformat(date) != self.data.date:
+            self.data = load_data(self.config, datetime.date.fromisoformat(date))
+            self.stream = PromptStream(self.data.train.examples, self.data.train.tokens, self.config.seed)
 
 
 def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
@@ -113,7 +124,7 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Cal
         model=model,
         state=init_state(model, trained, optimizer_of(config), mesh, config.lora),
         base=base,
-        ref_params=_reference(params, base) if config.objective.beta else None,
+        ref_params=_reference(config, base, trained) if config.objective.beta else None,
         update=update_function(config, model, mesh),
         sampler=Sampler(model, data.tokenizer, config.rollout, batch_sharding(sampling_mesh)),
         rewarder=Rewarder(config.reward, data.tokenizer, data.dataset.task, pool),
@@ -145,9 +156,12 @@ def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh, **o
     )  # fmt: skip
 
 
-def _reference(params: Params, base: Params | None) -> Params:
+def _reference(config: Config, base: Params | None, trained: Params) -> Params:
     """The initial policy, apart from what updates change: fresh adapters leave it at their base."""
-    return jax.tree.map(jnp.copy, params) if base is None else base
+    if base is not None and config.lora.path is None:
+        return base
+    initial = jax.tree.map(jnp.copy, trained)
+    return initial if base is None else adapt(base, initial, config.lora.scale)
 
 
 # ---------------------------------------------------------------- the policy
@@ -158,8 +172,10 @@ def load_policy(
 ) -> tuple[Decoder, Params]:
     """The initial policy, placed on the mesh: pretrained weights, or a small model from scratch (warm-started)."""
     if config.model.path:
-        model, params = load_pretrained(config.model.path, dtype=config.model.dtype, mesh=mesh)
-        _check_vocabulary(config.model.path, data.tokenizer, model.config)
+        checkpoint = open_pretrained(config.model.path)
+        _check_vocabulary(config.model.path, data.tokenizer, checkpoint.config)
+        _check_context(config, data, checkpoint.config)
+        model, params = load_checkpoint(checkpoint, dtype=config.model.dtype, mesh=mesh)
         return model.clone(remat=config.model.remat, compute_dtype=config.model.compute_dtype), params
     model = Decoder(
         scratch_config(config, data.tokenizer), remat=config.model.remat, compute_dtype=config.model.compute_dtype
@@ -187,13 +203,29 @@ def split_trained(
     if not config.lora.rank:
         return None, params
     base = quantize(params, config.lora.quantize_base) if config.lora.quantize_base else params
-    return base, init_sharded(adapter_weights(model.config, config.lora), config.seed, mesh)
+    declared = adapter_weights(model.config, config.lora)
+    if config.lora.path is None:
+        return base, init_sharded(declared, config.seed, mesh)
+    return base, jax.device_put(load_adapter_for(config.lora, model.config), weight_shardings(declared, mesh))
 
 
 def _check_vocabulary(path: str, tokenizer: Tokenizer, model: ModelConfig) -> None:
     if tokenizer.vocab_size > model.vocab_size:
         raise UserError(
             f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1}, the embedding {model.vocab_size} rows"
+        )
+
+
+def _check_context(config: Config, data: RunData, model: ModelConfig) -> None:
+    """UserError if the longest prompt and completion are beyond the positions that the model was made for."""
+    sets = (data.train, data.test, *data.others.values())
+    prompt = max(len(tokens) for examples in sets for tokens in examples.tokens)
+    completion, limit = config.rollout.max_completion_length, model.max_position_embeddings
+    if prompt + completion > limit and not config.model.allow_longer_context:
+        raise UserError(
+            f"{config.model.path}: the longest prompt has {prompt} tokens and rollout.max_completion_length is "
+            f"{completion}, together more than the model's max_position_embeddings = {limit} "
+            "(model.allow_longer_context = True allows it)"
         )
 
 

@@ -60,6 +60,73 @@ def test_saved_tokenizer_loads_as_the_same(tmp_path):
     assert again.eos_ids == tokenizer.eos_ids
 
 
+def odd_vocabulary(path, **changes):
+    """A vocabulary of four tokens, with metadata in place of what is right; None leaves a key out."""
+    values = {
+        "model": "gpt2", "pre": "smollm", "tokens": ["a", "b", "ab", "<eos>"], "token_type": [1, 1, 1, 3],
+        "merges": ["a b"], "eos_token_id": 3,
+    } | changes  # fmt: skip
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in values.items():
+        if isinstance(value, bool):
+            writer.add_bool(f"tokenizer.ggml.{key}", value)
+        elif isinstance(value, int):
+            writer.add_int64(f"tokenizer.ggml.{key}", value)
+        elif value is not None:
+            add = writer.add_array if isinstance(value, list) else writer.add_string
+            add(f"tokenizer.ggml.{key}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"eos_token_id": 4},
+        {"eos_token_id": -1},
+        {"eos_token_id": 2**40},
+        {"eos_token_id": "3"},
+        {"bos_token_id": 99},
+        {"eot_token_id": 99},
+        {"add_bos_token": True},
+        {"add_bos_token": 1},
+        {"token_type": [1, 1, 1]},
+        {"token_type": [1, 1, 1, 99]},
+        {"token_type": ["x", "x", "x", "x"]},
+        {"token_type": None},
+        {"tokens": [1, 2, 3, 4]},
+        {"tokens": ["a", "a", "ab", "<eos>"]},
+        {"tokens": "a b"},
+        {"tokens": None},
+        {"merges": ["a"]},
+        {"merges": ["a b c"]},
+        {"merges": ["a z"]},
+        {"merges": ["b a"]},
+        {"merges": [1]},
+        {"merges": None},
+        {"model": 7},
+        {"pre": 7},
+        {"pre": None},
+    ],
+    ids=str,
+)
+def test_metadata_that_does_not_fit_is_one_line(tmp_path, changes):
+    assert load_tokenizer(odd_vocabulary(tmp_path / "good.gguf")).encode_prompt("ab") == [2]
+    with pytest.raises(UserError, match=r"odd\.gguf: .*tokenizer\.ggml") as error:
+        load_tokenizer(odd_vocabulary(tmp_path / "odd.gguf", **changes))
+    assert str(error.value).isprintable()
+
+
+def test_unused_tokens_are_absent(tmp_path):
+    """llama.cpp's converter pads the vocabulary with them."""
+    padded = {"tokens": ["a", "b", "ab", "<eos>", "[PAD4]", "[PAD5]"], "token_type": [1, 1, 1, 3, 5, 5]}
+    tokenizer = load_tokenizer(odd_vocabulary(tmp_path / "v.gguf", **padded))
+    assert tokenizer.absent_ids(8) == (range(4, 8),)
+
+
 @pytest.mark.parametrize("kind", [{"model": "llama"}, {"pre": "tekken"}])
 def test_unsupported_kinds_are_refused(tmp_path, kind):
     ((key, value),) = kind.items()
@@ -88,16 +155,16 @@ def write_byte_vocabulary(path, pre, tokens=BYTE_TOKENS, merges=MERGES):
     return load_tokenizer(path)
 
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab 123'sS\n\t e\u0301"))
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab 123'sS\n\t e\u0301"), min_size=1)
 
 
-@pytest.fixture(scope="module")
-def qwen2(tmp_path_factory):
+@pytest.fixture(scope="module", params=["qwen2", "deepseek-r1-qwen"])
+def qwen2(request, tmp_path_factory):
     vocab = {token: i for i, token in enumerate(BYTE_TOKENS)}
     theirs = transformers.Qwen2Tokenizer(
         vocab, [tuple(m.split(" ")) for m in MERGES], *["<eos>"] * 2, eos_token="<eos>"
     )
-    return write_byte_vocabulary(tmp_path_factory.mktemp("qwen2") / "v.gguf", "qwen2"), theirs
+    return write_byte_vocabulary(tmp_path_factory.mktemp("qwen2") / "v.gguf", request.param), theirs
 
 
 @given(text=TEXTS)

@@ -163,3 +163,26 @@ def test_chemistry_rows_with_loose_choices_are_named(tmp_path):
     path = write(tmp_path / "all.jsonl", [chemistry(1, choices={"text": ["x"], "label": []})])
     with pytest.raises(UserError, match="1 choices with 0 labels"):
         DATASETS["sciknoweval_chemistry"](path, {"num_test": 1}, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("math", {"num_test": "2"}),
+        ("math", {"num_test": 2.0}),
+        ("gsm8k", {"num_test": [2]}),
+        ("gsm8k", {"on_bad": ["skip"]}),
+        ("addition", {"base": "5"}),
+        ("addition", {"digits": 2.5}),
+        ("addition", {"carry_prob": "0.3"}),
+        ("addition", {"num_train": None}),
+        ("addition", {"unseen_fraction": float("nan")}),
+        ("reasoning_gym", {"dataset": 3, "num_train": 4, "num_test": 4}),
+        ("reasoning_gym", {"dataset": "chain_sum", "num_train": "4", "num_test": 4}),
+        ("reasoning_gym", {"dataset": "chain_sum", "num_train": 4, "num_test": 4, "params": [1]}),
+    ],
+    ids=str,
+)
+def test_options_of_another_type_are_named(name, options):
+    with pytest.raises(UserError, match=r"data(\.options| set .*): \w+ = .* must be "):
+        DATASETS[name](None, options, 0)

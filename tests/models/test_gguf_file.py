@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from pods_jax.data.tokenizers import load_tokenizer
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, model_weights
-from pods_jax.models.loading import load_pretrained, save_pretrained
+from pods_jax.models.loading import load_pretrained, own_dtype, save_pretrained, weights_fingerprint
 from pods_jax.rollout import generate
 
 LLAMA = ModelConfig(
@@ -81,8 +81,8 @@ def to_gguf(name: str, array: np.ndarray, config: ModelConfig, architecture: str
     return name, np.ascontiguousarray(array)
 
 
-def write_gguf(path, config: ModelConfig, tensors, quantise=None, architecture="llama", **metadata):
-    writer = gguf.GGUFWriter(path, architecture)
+def write_gguf(path, config: ModelConfig, tensors, quantise=None, architecture="llama", per_file=0, **metadata):
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=per_file)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -122,6 +122,68 @@ def test_gguf_computes_what_the_folder_does(tmp_path, family, tied):
     assert_trees_equal(loaded, params)
 
 
+def split_gguf(folder, tmp_path) -> list:
+    """The pieces of a Llama, as llama.cpp writes them."""
+    write_gguf(tmp_path / "model.gguf", LLAMA, load_file(folder / "model.safetensors"), per_file=8)
+    return sorted(tmp_path.glob("*.gguf"))
+
+
+def test_a_split_gguf_is_one_model(folder, tmp_path):
+    pieces = split_gguf(folder, tmp_path)
+    assert [p.name for p in pieces] == [f"model-{i:05d}-of-00003.gguf" for i in (1, 2, 3)]
+    assert_trees_equal(load_pretrained(pieces[0])[1], random_params(LLAMA))
+    assert own_dtype(pieces[0]) == "float32"
+    with pytest.raises(UserError, match=r"a later piece of a split model: name the first"):
+        load_pretrained(pieces[1])
+
+
+@pytest.mark.parametrize("damage", ["missing", "repeated", "renamed"])
+def test_a_split_gguf_that_is_not_whole_is_refused(folder, tmp_path, damage):
+    first, second, third = split_gguf(folder, tmp_path)
+    if damage == "missing":
+        third.unlink()
+        message = r"model-00003-of-00003\.gguf: no such file"
+    elif damage == "repeated":
+        third.write_bytes(second.read_bytes())
+        message = "tensor '.*' is in another piece too"
+    else:
+        first = first.rename(tmp_path / "mine.gguf")
+        message = "one of 3 pieces, but its name does not end in -00001-of-00003"
+    with pytest.raises(UserError, match=message):
+        load_pretrained(first)
+
+
+ODD_METADATA = {
+    "llama.block_count": ("add_string", "two"),
+    "llama.embedding_length": ("add_float32", 12.0),
+    "llama.attention.head_count": ("add_array", [4, 4]),
+    "llama.attention.head_count_kv": ("add_int32", -2),
+    "llama.context_length": ("add_uint32", 0),
+    "llama.rope.freq_base": ("add_float32", 0.0),
+    "llama.attention.layer_norm_rms_epsilon": ("add_float32", float("nan")),
+    "llama.attention.key_length": ("add_uint32", 5),
+    "split.count": ("add_string", "3"),
+}
+
+
+@pytest.mark.parametrize("key", ODD_METADATA)
+def test_odd_metadata_is_one_line(folder, tmp_path, monkeypatch, key):
+    kind, value = ODD_METADATA[key]
+    write = gguf.GGUFWriter.write_header_to_file
+
+    def write_with_odd_value(writer, *args):
+        for shard in writer.kv_data:
+            shard.pop(key, None)
+        getattr(writer, kind)(key, value)
+        write(writer, *args)
+
+    monkeypatch.setattr(gguf.GGUFWriter, "write_header_to_file", write_with_odd_value)
+    write_gguf(tmp_path / "model.gguf", LLAMA, load_file(folder / "model.safetensors"))
+    with pytest.raises(UserError, match=rf"model\.gguf: .*({key} = .* must be|head size|head_dim)") as error:
+        load_pretrained(tmp_path / "model.gguf")
+    assert str(error.value).isprintable()
+
+
 @pytest.mark.parametrize(("kind", "bits"), [("Q8_0", 7), ("Q4_1", 3.9), ("F16", 11), ("BF16", 8)])
 def test_gguf_is_dequantised_to_its_precision(tmp_path, kind, bits):
     config = dataclasses.replace(LLAMA, hidden_size=32, intermediate_size=64, head_dim=8)
@@ -129,6 +191,8 @@ def test_gguf_is_dequantised_to_its_precision(tmp_path, kind, bits):
     save_pretrained(tmp_path, Decoder(config), params)
     tensors = load_file(tmp_path / "model.safetensors")
     write_gguf(tmp_path / "model.gguf", config, tensors, gguf.GGMLQuantizationType[kind])
+    assert own_dtype(tmp_path / "model.gguf") == {"F16": "float16", "BF16": "bfloat16"}.get(kind)
+    assert weights_fingerprint(tmp_path / "model.gguf") != weights_fingerprint(tmp_path)
     _, loaded = load_pretrained(tmp_path / "model.gguf")
     for name in ("q", "down"):
         want, got = params["layers"][name], loaded["layers"][name]
@@ -175,7 +239,7 @@ def test_the_rope_factors_of_llama3_are_recognised(tmp_path, factor):
 def test_other_rope_factors_are_refused(folder, tmp_path, factors):
     tensors = load_file(folder / "model.safetensors") | {"rope_freqs.weight": np.array(factors, np.float32)}
     write_gguf(tmp_path / "model.gguf", LLAMA, tensors)
-    with pytest.raises(UserError, match=r"factors in 'rope_freqs\.weight' are not those of Llama 3"):
+    with pytest.raises(UserError, match=r"'rope_freqs\.weight'"):
         load_pretrained(tmp_path / "model.gguf")
 
 

@@ -11,7 +11,7 @@ from pods_jax.config.schema import PROJECTIONS, LoraConfig
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import MODULES, adapt, init_adapters, merge
-from pods_jax.models.peft_adapter import load_adapter, save_adapter
+from pods_jax.models.peft_adapter import load_adapter, load_adapter_for, save_adapter
 from pods_jax.rollout import generate
 
 CONFIG = ModelConfig(
@@ -140,7 +140,7 @@ def test_saved_adapter_loads_bit_equal(tmp_path, modules):
         ({"target_modules": ["q_proj", "lm_head"]}, "target_modules"),
         ({"target_modules": ".*_proj"}, "target_modules"),
         ({"target_modules": ["q_proj"]}, "unexpected tensor 'base_model.model.model.layers.0.mlp.down_proj.lora_A"),
-        ({"r": 4}, r"adapters have shape \(2, .*, 3\), the model needs \(2, .*, 4\)"),
+        ({"r": 4}, r"q_proj.lora_A.weight' has shape \[3, 12\], the model needs \[4, 12\]"),
         ({"r": None}, "no 'r'"),
     ],
 )
@@ -150,6 +150,70 @@ def test_an_adapter_that_would_be_computed_wrongly_is_refused(tmp_path, changes,
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(UserError, match=message):
         load_adapter(tmp_path, CONFIG)
+
+
+NOT_PLAIN = [
+    {"init_lora_weights": kind}
+    for kind in ("pissa", "pissa_niter_16", "olora", "loftq", "corda", "eva", "lora_ga", "mica", ["gaussian"], 3)
+] + [
+    {"alora_invocation_tokens": [1, 2]},
+    {"use_qalora": True},
+    {"use_bdlora": {"target_modules_bd_a": ["q_proj"]}},
+    {"alpha_pattern": {"q_proj": 3}},
+    {"layers_to_transform": 0},
+    {"layers_to_transform": [0]},
+    {"layer_replication": [[0, 1]]},
+    {"target_parameters": ["mlp.experts"]},
+    {"trainable_token_indices": {"embed_tokens": [1]}},
+    {"lora_bias": True},
+    {"fan_in_fan_out": True},
+    {"arrow_config": {"top_k": 1}},
+    {"kasa_config": {"beta": 1e-4}},
+    {"velora_config": {"rank": 1}},
+    {"monteclora_config": {"n": 1}},
+    {"task_type": "SEQ_CLS"},
+    {"a_field_of_tomorrow": 1},
+    {"r": "3"},
+    {"r": 0},
+    {"r": 3.0},
+    {"lora_alpha": "6"},
+    {"lora_alpha": float("nan")},
+    {"target_modules": None},
+    {"target_modules": [["q_proj"]]},
+    {"target_modules": {"q_proj": 1}},
+]
+
+
+@pytest.mark.parametrize("changes", NOT_PLAIN, ids=str)
+def test_an_adapter_that_is_not_plain_lora_is_refused_by_field_and_value(tmp_path, changes):
+    save_adapter(tmp_path, random_adapters(), LORA)
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    ((field, value),) = changes.items()
+    with pytest.raises(UserError, match=rf"adapter_config\.json: (no '{field}'|{field} = )") as error:
+        load_adapter(tmp_path, CONFIG)
+    assert value is None or str(value)[:10] in str(error.value)
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"init_lora_weights": x} for x in (True, False, "gaussian", "orthogonal")] + [{"lora_dropout": 0.1}]
+)
+def test_fields_that_change_nothing_of_a_trained_adapter_are_accepted(tmp_path, changes):
+    save_adapter(tmp_path, random_adapters(), LORA)
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    jax.tree.map(np.testing.assert_array_equal, load_adapter(tmp_path, CONFIG)[0], random_adapters())
+
+
+def test_an_adapter_to_start_from_has_the_settings_of_the_run(tmp_path):
+    save_adapter(tmp_path, random_adapters(), LORA)
+    same = dataclasses.replace(LORA, path=str(tmp_path), target_modules=tuple(reversed(PROJECTIONS)))
+    jax.tree.map(np.testing.assert_array_equal, load_adapter_for(same, CONFIG), random_adapters())
+    for change in ({"rank": 4}, {"alpha": 8.0}, {"target_modules": ("q_proj",)}):
+        (name,) = change
+        with pytest.raises(UserError, match=rf"lora\.{name} = .*, but the adapter in .* has"):
+            load_adapter_for(dataclasses.replace(same, **change), CONFIG)
 
 
 def test_an_incomplete_adapter_is_refused(tmp_path):

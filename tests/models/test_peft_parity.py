@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pods_jax.config.schema import PROJECTIONS, LoraConfig
-from pods_jax.models import save_pretrained
+from pods_jax.models import peft_adapter, save_pretrained
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import adapt, init_adapters, merge
 from pods_jax.models.peft_adapter import load_adapter, save_adapter
@@ -75,6 +75,13 @@ def test_peft_computes_our_adapters(base, tmp_path, modules):
     assert dataclasses.replace(settings, target_modules=modules) == lora
     assert set(settings.target_modules) == set(modules)
     jax.tree.map(np.testing.assert_array_equal, loaded, adapters)
+
+
+def test_every_field_of_peft_is_known():
+    """A field that a later PEFT adds is refused unless it is empty, so this only says which are to be looked at."""
+    known = peft_adapter.ONLY.keys() | peft_adapter.READ.keys() | peft_adapter.FREE
+    fields = {field.name for field in dataclasses.fields(peft.LoraConfig)}
+    assert fields - known == {"init_lora_weights", "target_modules"}
 
 
 def test_we_compute_the_adapters_of_peft(base, tmp_path):

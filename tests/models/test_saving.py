@@ -1,5 +1,6 @@
 import json
 import tracemalloc
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -35,11 +36,15 @@ def random_params(config: ModelConfig, seed: int = 0):
 
 
 class FakeTokenizer:
+    token_ids: ClassVar = {"eos_token_id": [2, 1], "pad_token_id": 0}
+
     def save(self, folder):
         (folder / "tokenizer.json").write_text("{}")
 
 
 class BrokenTokenizer:
+    token_ids: ClassVar = {}
+
     def save(self, folder):
         raise OSError("disk full")
 

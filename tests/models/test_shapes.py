@@ -6,8 +6,8 @@ import math
 import jax
 import pytest
 
+from pods_jax.models.config_json import config_json
 from pods_jax.models.decoder import is_weight, model_weights
-from pods_jax.models.hf import config_json
 from pods_jax.models.shapes import SHAPES, model_shape
 
 PARAMETERS = {  # of the hub's safetensors files: the sum of their tensors' sizes
@@ -29,5 +29,5 @@ def test_a_shape_has_the_published_number_of_parameters(name):
 
 def test_the_shape_of_a_folder_is_read_from_its_config(tmp_path):
     config = model_shape("Qwen/Qwen3-4B")
-    (tmp_path / "config.json").write_text(json.dumps(config_json(config, "bfloat16")))
+    (tmp_path / "config.json").write_text(json.dumps(config_json(config, "bfloat16", {})))
     assert model_shape(tmp_path) == config

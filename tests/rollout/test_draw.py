@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from pods_jax.rollout.decode import Drawing, choose
 from pods_jax.rollout.draw import inverse_cdf, restrict, rollout_uniforms
 
 V = 12
@@ -114,3 +115,23 @@ def test_uniforms_of_different_rollouts_differ():
     assert len(np.unique(whole)) == whole.size
     assert 0 <= whole.min() <= whole.max() < 1
     assert not np.array_equal(whole, rollout_uniforms(jax.random.key(8), jnp.arange(5), samples, 8))
+
+
+# ---------------------------------------------------------------- ids without a token
+
+
+@pytest.mark.parametrize("top", [(0, 1.0), (3, 1.0), (0, 0.9)], ids=str)
+@pytest.mark.parametrize("greedy", [False, True])
+def test_absent_ids_are_never_drawn(greedy, top):
+    """They have the largest logits; log-probabilities are still over the whole vocabulary, as the learner's are."""
+    absent = (range(0, 1), range(5, 8), range(199, 200))
+    rows = 4096
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=200), jnp.float32)
+    logits = logits.at[np.r_[0, 5:8, 199]].set(9.0)
+    uniforms = jnp.linspace(0, 1, rows, endpoint=False)
+    drawing = Drawing(greedy, *top, eos_ids=(), pad_id=0, absent_ids=absent)
+    tokens, logprobs = choose(jnp.broadcast_to(logits, (rows, 200)), uniforms, drawing)
+    assert not set(np.asarray(tokens).tolist()) & {0, 5, 6, 7, 199}
+    np.testing.assert_allclose(logprobs, jax.nn.log_softmax(logits)[tokens], rtol=1e-5)
+    whole = (_restrict(jnp.delete(logits, np.r_[0, 5:8, 199])[None], top_k=top[0], top_p=top[1]) > -np.inf).sum()
+    assert len(set(np.asarray(tokens).tolist())) == (1 if greedy else whole)

@@ -1,15 +1,17 @@
 """Data sets, prompts and golds as a config asks for them."""
 
 import dataclasses
+import datetime
 import json
 from pathlib import Path
 
 import pytest
+import tokenizers
 from ml_collections import FrozenConfigDict
 
 from pods_jax.analysis.runs import read_run
 from pods_jax.config.load import load_config
-from pods_jax.config.schema import Config, DataConfig, RewardConfig, from_mapping
+from pods_jax.config.schema import Config, DataConfig, LoraConfig, ModelSection, RewardConfig, from_mapping
 from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
 from pods_jax.rewards.parts import REWARD_SETS
@@ -115,3 +117,92 @@ def test_a_run_logs_each_part_and_troubles(tiny, tmp_path):
         assert metrics["accuracy"] == pytest.approx(parts[0])
         assert metrics["completions/clipped_ratio"] == pytest.approx(parts[2])
         assert metrics["verdicts/timeout"] == metrics["verdicts/crashed"] == 0.0
+
+
+# ---------------------------------------------------------------- chat templates
+
+CHAT = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if dated is defined %}{{ strftime_now('%d %b %Y') }}{% endif %}[answer]"
+)
+
+
+def chat_model(folder) -> str:
+    """A folder with a byte-level tokenizer and a chat template, and no weights."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend.add_special_tokens(["</s>"])
+    folder.mkdir()
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "chat_template": CHAT}))
+    return str(folder)
+
+
+def chat_config(tmp_path, rows, **data) -> Config:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    section = DataConfig("math", str(path), frozen(num_test=1), system_prompt="Be brief.", **data)
+    folder = tmp_path / "model"
+    model = str(folder) if folder.exists() else chat_model(folder)
+    return config(data=section, model=ModelSection(path=model))
+
+
+TURNS = [
+    {"role": "user", "content": "Hello."},
+    {"role": "assistant", "content": "Hi!"},
+    {"role": "user", "content": "Find 1."},
+]
+ROWS = [{"prompt": TURNS, "answer": "1"}, {"problem": "Find 2.", "answer": "2"}]
+
+
+def texts(data) -> list[str]:
+    return [data.tokenizer.decode(tokens) for tokens in (*data.train.tokens, *data.test.tokens)]
+
+
+def test_conversations_and_problems_become_prompts(tmp_path):
+    data = load_data(chat_config(tmp_path, ROWS, prompt_template="Q: {question}"))
+    assert texts(data) == [
+        "[system]Be brief.[user]Hello.[assistant]Hi![user]Q: Find 1.[answer]",
+        "[system]Be brief.[user]Q: Find 2.[answer]",
+    ]
+    data = load_data(chat_config(tmp_path, ROWS, system_role="user"))
+    assert texts(data)[0] == "[user]Be brief.\n\nHello.[assistant]Hi![user]Find 1.[answer]"
+
+
+@pytest.mark.parametrize(
+    "turns", [TURNS[:2], [{"role": "user"}], ["Find 1."], [{"role": "user", "content": ["a"]}]], ids=str
+)
+def test_a_prompt_that_is_no_conversation_names_its_row(tmp_path, turns):
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: 'prompt': "):
+        load_data(chat_config(tmp_path, [{"prompt": turns, "answer": "1"}, ROWS[1]]))
+
+
+def test_a_prompt_that_cannot_be_rendered_names_its_row(tmp_path):
+    file = tmp_path / "mine.jinja"
+    file.write_text("{% if 'two' in messages[-1].content %}{{ raise_exception('no') }}{% endif %}" + CHAT)
+    rows = [{"problem": f"Find {i}.", "answer": "1"} for i in ("one", "two", "three")]
+    with pytest.raises(UserError, match=r"rows\.jsonl:2: the chat template of .*mine\.jinja failed: .*no"):
+        load_data(chat_config(tmp_path, rows, chat_template=str(file)))
+
+
+def test_text_that_cannot_be_encoded_names_its_row(tmp_path):
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: .*cannot be tokenised") as error:
+        load_data(chat_config(tmp_path, [{"problem": "Find \ud800.", "answer": "1"}, ROWS[1]]))
+    assert str(error.value).isprintable()
+
+
+def test_prompts_name_the_day_they_are_given(tmp_path):
+    made = chat_config(tmp_path, ROWS, chat_template_kwargs=frozen(dated=True))
+    data = load_data(made, datetime.date(2024, 2, 29))
+    assert texts(data)[1] == "[system]Be brief.[user]Find 2.29 Feb 2024[answer]"
+    assert data.tokenizer.dated
+    assert load_data(made).date == datetime.date.today()
+
+
+@pytest.mark.parametrize(("system_role", "rank", "path"), [("nowhere", 0, None), ("system", 0, "adapter")])
+def test_keys_that_do_not_fit_are_named(system_role, rank, path):
+    bad = config(data=DataConfig(system_role=system_role), lora=LoraConfig(rank=rank, path=path))
+    (problem,) = violations(bad)
+    assert problem.startswith("lora.path" if path else "data.system_role = 'nowhere'")
