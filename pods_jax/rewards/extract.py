@@ -24,9 +24,10 @@ from pods_jax.boxed import in_box
 MAX_CHARS = 100_000
 MAX_PREFILL_CHARS = 100
 
-_PHRASE = re.compile(
+PHRASE = re.compile(
     r"(?<!wrong\s)(?<!incorrect\s)\banswer(?:\s{1,3}is\b(?!\s{1,3}not\b)|[\"'*]{0,3}\s{0,3}[:=])", re.IGNORECASE
 )
+HASHES = re.compile("####")
 _SENTENCE_END = re.compile(r"(?:[.!]|(?<=\?))(?=\s|$)")
 _TAG = re.compile(r"<[|/]")
 _DISPLAY = re.compile(r"\$\$[ \t\r]*\n([^$]*)\$\$|\\\[[ \t\r]*\n(.*?)\\\]", re.DOTALL)
@@ -79,19 +80,24 @@ def in_answer_tags(text: str) -> str | None:
 
 def after_hashes(text: str) -> str | None:
     """The line that follows the last `####`."""
-    _, mark, rest = text.rpartition("####")
-    return _first_line(rest) if mark else None
+    rest = following(text, HASHES)
+    return None if rest is None else _first_line(rest)
 
 
-def after_phrase(text: str, pattern: re.Pattern = _PHRASE) -> str | None:
+def after_phrase(text: str, pattern: re.Pattern = PHRASE) -> str | None:
     """The rest of the sentence that follows the last "answer is", "answer:" or "answer =" (or another pattern)."""
-    end = max((phrase.end() for phrase in pattern.finditer(text)), default=None)
-    return None if end is None else _SENTENCE_END.split(_first_line(text[end:]), maxsplit=1)[0].strip(" *")
+    rest = following(text, pattern)
+    return None if rest is None else _SENTENCE_END.split(_first_line(rest), maxsplit=1)[0].strip(" *")
+
+
+def following(text: str, marker: re.Pattern) -> str | None:
+    """All that follows the last match of the marker, without the emphasis and blanks that it begins with."""
+    end = max((match.end() for match in marker.finditer(text)), default=None)
+    return None if end is None else text[end:].lstrip(" \t\r\n:=*")
 
 
 def _first_line(text: str) -> str:
     """The first line that is not blank, without emphasis, up to a closing tag or special token."""
-    start = text.lstrip(" \t\r\n:=*")
-    display = _DISPLAY.match(start)
-    line = display[display.lastindex].strip() if display else start.partition("\n")[0]
+    display = _DISPLAY.match(text)
+    line = display[display.lastindex].strip() if display else text.partition("\n")[0]
     return _TAG.split(line, maxsplit=1)[0].strip(" \t\r*")

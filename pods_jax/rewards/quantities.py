@@ -46,10 +46,10 @@ _CHANGING = _listed(
     "alternatively versus vs wait actually unknown undefined unsure uncertain somewhere "
     # compare
     "more less fewer greater smaller larger bigger higher lower than over under above below between within least most "
-    "maximum minimum bound up until plus-minus "
+    "maximum minimum bound up until "
     # calculate
     "plus times divided multiplied added subtracted increased decreased squared cubed tripled doubled halved power "
-    "powers exponent factorial root roots sqrt reciprocal inverse inverted modulo mod percent-off choose log sum "
+    "powers exponent factorial root roots sqrt reciprocal inverse inverted modulo mod  choose log sum "
     "difference product quotient remainder integral derivative infinity infinite imaginary complex raised "
     # write in another way
     "point dot decimal comma digit digits base binary octal hex hexadecimal ternary radix reversed backwards rounded "
@@ -78,7 +78,7 @@ def is_unit(words: str, value: Fraction = Fraction(2)) -> bool:
 
     The unit is a known one or a plural; after a `value` of at most 1 a singular too.
     """
-    parts = words.replace("/", " /")
+    parts = words.replace("/", " /").split()
     head = _head(parts)
     tail = _without_measure(parts[len(head) :]) if head else parts
     if len(parts) > MAX_UNIT_WORDS or not all(map(is_harmless, (*head, *tail))) or any(map(_is_large_letter, head)):
@@ -87,7 +87,7 @@ def is_unit(words: str, value: Fraction = Fraction(2)) -> bool:
 
 
 def _without_measure(tail: list[str]) -> list[str]:
-    """ "3 dollars per dozen", "9 deaths per thousand people": the number word belongs to the unit."""
+    """Leaves out the measure in "3 dollars per dozen" and "9 deaths per thousand people"."""
     return tail[2:] if tail and tail[0].lower() == "per" else tail
 
 

@@ -53,6 +53,42 @@ def test_no_answer(output):
     assert judge(output, "A") == Verdict(False, None, "no answer")
 
 
+JOINTS = [". ", " | ", " - ", " -> ", " vs ", " versus ", " → ", " => ", " = ", " > ", " ~ ", ": ", " then ", " plus ",
+          "; ", "\n", r" \to ", r" \rightarrow ", " else ", "...", " – ", " — ", " • ", " * ", " also ", ", then ",
+          " otherwise ", " alternatively ", " followed by ", " as well as ", " including ", " : ", " ^ ", " ! ",
+          ". Actually ", ". Wait, ", " beats ", " likely ", " # ", " ... or not: ", ". Or maybe ",
+          ", either "]  # fmt: skip
+
+
+@pytest.mark.parametrize("joint", JOINTS)
+@given(st.lists(LETTERS, min_size=2, max_size=4, unique=True))
+def test_two_options_are_none_whatever_joins_them(joint, letters):
+    for text in (joint.join(letters), f"{letters[0]}{joint}({letters[1]})", joint.join(letters).lower()):
+        for output in (rf"\boxed{{{text}}}", f"Answer: {text}", f"<answer>{text}</answer>", f"#### {text}", text):
+            assert read_option(output) is None, output
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["B: a weak acid", "B) 3.2 g", "B) Vitamin C", "B) C-H bond", "B) the C=O bond", "B) 25 °C", "B: 300 K", "B, not D",
+     "B because C has no protons", "B. A is wrong", "B rather than C", "B: A weak acid", "B, I think", "(B).", "B)",
+     "B: the group A metals", "B as it is basic", "B. Option C is incorrect", "B, since D is false", "B: CO2",
+     "B: NaCl and H2O", "B: d-orbital", "B. Note that it is basic", "B. Note that A is a distractor"],
+)  # fmt: skip
+def test_one_option_with_its_text_or_a_reason(text):
+    for output in (rf"\boxed{{{text}}}", f"Answer: {text}", f"<answer>{text}</answer>", f"#### {text}"):
+        assert read_option(output) == "B", output
+
+
+@pytest.mark.parametrize(
+    "joint", [" ", " / ", ", ", " -> ", " vs ", " | ", " - ", " or ", ". ", "; ", " then ", "? ", "="]
+)
+def test_yes_and_no_together_are_none(joint):
+    for text in (f"Yes{joint}No", f"no{joint}yes", f"True{joint}False", f"Yes{joint}B"):
+        for output in (rf"\boxed{{\text{{{text}}}}}", f"Answer: {text}", f"<answer>{text}</answer>", text):
+            assert read_option(output) is None, output
+
+
 @pytest.mark.parametrize(
     ("output", "gold", "correct"),
     [("Yes", "Yes", True), ("Yes.", "Yes", True), ("No", "Yes", False), ("True", "Yes", True),
