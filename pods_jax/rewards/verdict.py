@@ -56,6 +56,7 @@ class Verifier:
       quick: (output, gold) -> Verdict or None. A bounded first layer that runs in the caller's process and gives the
         verdict that `judge` would give; only where it gives None does a worker judge.
       check: (gold) -> None; a `UserError` for a gold that cannot be used, or that does not equal itself.
+      takes_columns: `judge` takes a third argument, the output's other columns by name (see `RewardPool.score`).
       prepare: what a worker does once before the first deadline starts to count, such as slow imports.
     """
 
@@ -64,6 +65,7 @@ class Verifier:
     quick: Callable[[str, str], Verdict | None] = _undecided
     check: Callable[[str], None] = _accept
     prepare: Callable[[], None] = _nothing
+    takes_columns: bool = False
 
 
 VERIFIERS: Registry[Verifier] = Registry("task")

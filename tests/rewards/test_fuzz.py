@@ -114,8 +114,6 @@ def test_ten_thousand_calls_with_hangs_and_crashes_are_all_accounted_for():
     golds = [rng.choices(["pass", "hang", "exit"], [98, 1, 1])[0] for _ in range(10_000)]
     with RewardPool(num_workers=2) as pool:
         verdicts = pool.score([str(i) for i in range(10_000)], golds, "misbehave", deadline_s=0.5)
-        counts = pool.counts
     reasons = {"pass": "match", "hang": "timeout", "exit": "crashed"}
     assert [verdict.reason for verdict in verdicts] == [reasons[gold] for gold in golds]
     assert [v.answer for v in verdicts] == [str(i) if gold == "pass" else None for i, gold in enumerate(golds)]
-    assert (counts.scored, counts.timeouts, counts.crashes) == (10_000, golds.count("hang"), golds.count("exit"))
