@@ -12,7 +12,7 @@ from pods_jax.models.decoder import Params
 from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
 from pods_jax.training.checkpoint import restored_run
-from pods_jax.training.experience import Verified, gathered
+from pods_jax.training.experience import Rewarder, Verified, gathered
 from pods_jax.training.prompts import TokenisedExamples
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run
@@ -80,14 +80,14 @@ def _scores(
             key = jax.random.key(run.config.seed)
             c = run.sampler(params, [test.tokens[i] for i in ids], list(ids), key, **options)
             batches.append((c, thread.submit(run.rewarder.verify_share, c, [test.examples[i] for i in ids])))
-        form = run.config.reward.format
-        scores = [_batch_scores(form, c, gathered(verified.result())) for c, verified in batches]
+        scores = [_batch_scores(run.rewarder, c, gathered(verified.result())) for c, verified in batches]
     return {k: np.concatenate([s[k] for s in scores]) for k in scores[0]}
 
 
-def _batch_scores(form: str, completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
-    """Scores [P] of one batch, averaged over the samples. form: a name in FORMATS."""
-    formatted = np.array([FORMATS[form](text) for text in verified.texts])
+def _batch_scores(rewarder: Rewarder, completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
+    """Scores [P] of one batch, averaged over the samples."""
+    form = FORMATS[rewarder.config.format]
+    formatted = np.array([form(rewarder.prefill + text) for text in verified.texts])
     scores = {
         "accuracy": verified.correct,
         "format": formatted,

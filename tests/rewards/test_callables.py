@@ -64,7 +64,7 @@ def test_a_function_is_checked_on_one_example_with_all_its_columns():
         check_function("my_rewards:needs_targets", "5", {})
     with pytest.raises(UserError, match="'my_rewards:raises' raised ZeroDivisionError"):
         check_gold("5", "my_rewards:raises")
-    with pytest.raises(UserError, match="'my_rewards:a_scalar' gave 1.0"):
+    with pytest.raises(UserError, match=r"'my_rewards:a_scalar' gave 1\.0"):
         check_gold("5", "my_rewards:a_scalar")
 
 
