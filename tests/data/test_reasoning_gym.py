@@ -75,9 +75,14 @@ def test_a_frequent_gold_is_no_reason_to_refuse(dataset):
         assert load(None, {"dataset": dataset, "num_train": 8, "num_test": 4}, seed=seed).train
 
 
-def test_a_generator_that_gives_up_is_a_user_error():
-    with pytest.raises(UserError, match="'maze' failed to make a problem: Could not find"):
-        load(None, {"dataset": "maze", "num_train": 200, "num_test": 4}, seed=0)
+def test_a_generator_that_gives_up_is_a_user_error(monkeypatch):
+    class GivesUp:
+        def __getitem__(self, index):
+            raise RuntimeError("no path found")
+
+    monkeypatch.setattr(reasoning_gym, "create_dataset", lambda *args, **kw: GivesUp())
+    with pytest.raises(UserError, match="'chain_sum' failed to make a problem: no path found"):
+        load(None, SUMS, seed=0)
 
 
 def test_a_scorer_that_pays_whatever_it_is_given_is_refused(monkeypatch):
