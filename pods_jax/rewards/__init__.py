@@ -6,7 +6,7 @@ Nothing here imports JAX, raises on what a model wrote, or runs it. A new task i
     from pods_jax.rewards.verdict import Verdict, register
 
     @register("my_task")
-    def judge(output: str, gold: str) -> Verdict: ...
+    def verify(output: str, gold: str) -> Verdict: ...
 """
 
 import functools

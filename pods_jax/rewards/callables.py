@@ -117,10 +117,10 @@ def find_verifier(task: str) -> Verifier:
     if ":" not in task:
         return VERIFIERS[task]
 
-    def judge(output: str, gold: str, columns: Mapping[str, Any] | None = None) -> Verdict:
+    def verify(output: str, gold: str, columns: Mapping[str, Any] | None = None) -> Verdict:
         row = dict(columns or {}) | {"gold": gold}
         result = _result(task, [output], {name: [value] for name, value in row.items()})
         [value] = _values(task, result, 1)
         return no_answer() if math.isnan(value) else compared(value >= 1.0, output)
 
-    return Verifier(judge, prepare=lambda: load_function(task) and None, takes_columns=True)
+    return Verifier(verify, prepare=lambda: load_function(task) and None, takes_columns=True)

@@ -92,7 +92,7 @@ class RewardPool:
             raise RuntimeError("a RewardPool belongs to the process that made it: make another one in a forked child")
         verifier = find_verifier(task)
         pairs = list(zip(outputs, golds, strict=True))
-        first_layer = verifier.judge if verifier.bounded else verifier.quick
+        first_layer = verifier.verify if verifier.bounded else verifier.quick
         verdicts = [first_layer(output, gold) for output, gold in pairs]
         undecided = [place for place, verdict in enumerate(verdicts) if verdict is None]
         rows = _rows(columns or {}, undecided) if verifier.takes_columns else itertools.repeat(None)
@@ -300,7 +300,7 @@ class Worker:
             self._start()
         if task in self._prepared:
             return
-        module = find_verifier(task).judge.__module__
+        module = find_verifier(task).verify.__module__
         if module == "__main__":
             raise UserError(f"the verifier of task '{task}' is defined in __main__: workers need it in a module")
         request = Request({"prepare": task, "module": module})

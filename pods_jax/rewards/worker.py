@@ -77,7 +77,7 @@ def _verify(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     signal.setitimer(signal.ITIMER_PROF, request["limit_s"])
     signal.setitimer(signal.ITIMER_REAL, 2 * request["wall_limit_s"] + 1)
     try:
-        verdict = verifier.judge(request["output"], request["gold"], *columns)
+        verdict = verifier.verify(request["output"], request["gold"], *columns)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)

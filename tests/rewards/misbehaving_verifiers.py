@@ -112,7 +112,7 @@ def misbehave(output: str, gold: str) -> Verdict:
 
 @register("process")
 def process(output: str, gold: str) -> Verdict:
-    """The process that judges, and the modules among "a,b,c" in the gold that it has loaded."""
+    """The process that verifies, and the modules among "a,b,c" in the gold that it has loaded."""
     loaded = [name for name in gold.split(",") if name in sys.modules]
     return Verdict(True, str(os.getpid()), " ".join(loaded))
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import Verdict, verify
-from pods_jax.rewards.verifiers.gsm8k import calculated, judge
+from pods_jax.rewards.verifiers import gsm8k
+from pods_jax.rewards.verifiers.gsm8k import calculated
 
 PIECES = st.sampled_from(
     [
@@ -61,7 +62,7 @@ PIECES = st.sampled_from(
     ],
 )
 def test_verdicts(output, gold, verdict):
-    assert judge(output, gold) == verdict
+    assert gsm8k.verify(output, gold) == verdict
 
 
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))

@@ -4,7 +4,7 @@ import pytest
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import RewardPool, check_gold, verify
-from pods_jax.rewards.verifiers.math_tolerance import judge
+from pods_jax.rewards.verifiers import math_tolerance
 
 
 def gold(*answers, **fields) -> str:
@@ -47,7 +47,7 @@ def gold(*answers, **fields) -> str:
     ],
 )
 def test_verdicts(expected, answer, correct):
-    assert judge(rf"So \boxed{{{answer}}}.", expected).correct == correct
+    assert math_tolerance.verify(rf"So \boxed{{{answer}}}.", expected).correct == correct
 
 
 def test_the_exact_task_stays_exact_and_workers_agree():

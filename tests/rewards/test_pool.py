@@ -159,11 +159,11 @@ def test_user_errors_reach_the_caller(shared_pool):
 
 
 def test_a_verifier_that_workers_cannot_import_is_a_user_error(shared_pool):
-    def judge(output: str, gold: str) -> Verdict:
+    def verify(output: str, gold: str) -> Verdict:
         return Verdict(True, output, "match")
 
-    judge.__module__ = "__main__"
-    register("defined_in_main")(judge)
+    verify.__module__ = "__main__"
+    register("defined_in_main")(verify)
     with pytest.raises(UserError, match="defined in __main__"):
         shared_pool.score([""], [""], "defined_in_main")
 

@@ -84,7 +84,7 @@ def check(gold: str) -> None:
 
 
 @register("choice", bounded=True, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Compares two options.
 
     Raises:

@@ -21,7 +21,7 @@ def check(gold: str) -> None:
 
 
 @register("gsm8k", bounded=True, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Compares two numbers.
 
     Raises:

@@ -22,8 +22,7 @@ from pods_jax.rewards.grammar import Unparsable, parse
 from pods_jax.rewards.grammar.nodes import Items, Node, Quantity, Relation, Symbol, symbols
 from pods_jax.rewards.grammar.numeric import Unknown, evaluate
 from pods_jax.rewards.grammar.rationals import TooLarge, Undefined
-from pods_jax.rewards.verdict import Verdict, compared, register
-from pods_jax.rewards.verifiers import math
+from pods_jax.rewards.verdict import VERIFIERS, Verdict, compared, register
 
 
 class Gold(NamedTuple):
@@ -42,17 +41,17 @@ class Gold(NamedTuple):
 
 def check(gold: str) -> None:
     """See `Verifier`."""
-    math.check(read_gold(gold).text)
+    VERIFIERS["math"].check(read_gold(gold).text)
 
 
 def quick(output: str, gold: str) -> Verdict | None:
     """The verdict, if the answer is missing, or right as it is written; None otherwise."""
-    verdict = math.quick(output, read_gold(gold).text)
+    verdict = VERIFIERS["math"].quick(output, read_gold(gold).text)
     return verdict if verdict is None or verdict.correct or verdict.answer is None else None
 
 
 @register("math_tolerance", quick=quick, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """The verdict of task "math" if that is "correct" or the answers are no numbers.
 
     Raises:
@@ -60,7 +59,7 @@ def judge(output: str, gold: str) -> Verdict:
     """
     expected = read_gold(gold)
     answer = final_answer(output)
-    exact = math.judge(output, expected.text)
+    exact = VERIFIERS["math"].verify(output, expected.text)
     if answer is None or exact.correct or not (expected.relative or expected.absolute):
         return exact
     stated = _quantities(answer)

@@ -34,7 +34,7 @@ def prepare() -> None:
 
 
 @register("reasoning_gym", prepare=prepare)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Correct if the data set's scorer gives 1.0; an exception in the scorer is its reason for "not correct".
 
     Raises:

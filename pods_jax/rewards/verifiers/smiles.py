@@ -43,7 +43,7 @@ def quick(output: str, gold: str) -> Verdict | None:
 
 
 @register("smiles", quick=quick, check=check, prepare=lambda: _rdkit() and None)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Compares two molecules.
 
     Raises:
