@@ -1,8 +1,11 @@
 """Accuracy on the test problems: k samples at a temperature, and greedy."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -73,7 +76,7 @@ def _scores(
     e = run.config.evaluation
     total = len(test.examples)
     options = {"num_generations": num_samples, "temperature": temperature, "top_k": e.top_k, "top_p": e.top_p}
-    with ThreadPoolExecutor(1, thread_name_prefix="verify") as thread:
+    with DaemonThread() as thread:
         batches = []
         for start in range(0, total, e.batch_size):
             ids = range(start, min(start + e.batch_size, total))
@@ -96,3 +99,34 @@ def _batch_scores(rewarder: Rewarder, completions: Completions, verified: Verifi
         "truncated": completions.truncated,
     }
     return {k: v.reshape(completions.lengths.shape).mean(1) for k, v in scores.items()}
+
+
+class DaemonThread:
+    """Calls functions one after the other, in a thread that keeps no process alive.
+
+    A reward function of the user's may hang: an interrupted evaluation does not wait for it, as an executor would.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="verify", daemon=True).start()
+
+    def __enter__(self) -> "DaemonThread":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.put(None)
+
+    def submit(self, function: Callable, *arguments: Any) -> Future:
+        """The result of the call, in the future."""
+        future: Future = Future()
+        self._calls.put((future, function, arguments))
+        return future
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function, arguments = call
+            try:
+                future.set_result(function(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
