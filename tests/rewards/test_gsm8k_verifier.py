@@ -104,6 +104,16 @@ def test_forms_of_five(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "correct"),
+    [("2 * 2 = 4\n4 + 1 = 5", True), ("2 * 2 = 4\nTotal = 5", True), ("2 * 2 = 3\n3 + 2 = 5", False),
+     ("x = 4\ny = 5", False),
+     ("2 + 2 = 4\n5", True), ("4\n5", False), ("4\n4 + 1 = 5", False), ("4 + 1 = 5\n6", False)],
+)  # fmt: skip
+def test_calculations_of_several_lines(text, correct):
+    assert verify(f"<answer>{text}</answer>", "5", "gsm8k") == correct
+
+
+@pytest.mark.parametrize(
     "text",
     ["6 = 5", "5 wrong", "5 point three", "5 tens", "5 twelfths", "5 cubed", "5 quadrillion", "5 negative", "5 six",
      "5 sixes", "5 K", "5k", "5 M", "5 B", "5 or more", "5 more", "5 dozen", "5 i", "5 e", "5 pi", "5 square", "5 not",

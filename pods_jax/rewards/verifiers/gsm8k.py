@@ -75,7 +75,17 @@ def parse_number(text: str) -> Fraction | None:
     """The number that `text` states, by the rules above; None if it does not state exactly one."""
     if len(text) > MAX_CHARS or _COMPARISON.search(text):
         return None
-    *terms, last = _tidy(text).split("=")
+    *before, last = _tidy(text).split("\n")
+    return _equation(last) if all(map(_is_true_calculation, before)) else None
+
+
+def _is_true_calculation(line: str) -> bool:
+    return "=" in line and not any(map(_is_name, line.split("="))) and _equation(line) is not None
+
+
+def _equation(line: str) -> Fraction | None:
+    """The number after the last "=", if what stands before each is a name, or a calculation with that value."""
+    *terms, last = line.split("=")
     value = _quantity(last.strip())
     return value if all(_is_name(term) or calculated(term) == value for term in terms) else None
 
