@@ -133,8 +133,8 @@ def test_what_is_not_five(text):
 
 CALCULATIONS = st.recursive(
     st.integers(0, 99).map(str),
-    lambda s: st.builds("({} {} {})".format, s, st.sampled_from("+-*"), s),
-    max_leaves=12,
+    lambda inner: st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda parts: "({} {} {})".format(*parts)),
+    max_leaves=10,
 )
 
 
@@ -142,7 +142,7 @@ CALCULATIONS = st.recursive(
 def test_calculations_have_their_value(text):
     value = eval(text)  # of digits and signs that the strategy made
     assert calculated(text) == calculated(f"{text} apples/day") == value
-    assert verify(f"#### {text} = {value}", str(value), "gsm8k") == (len(text) < 200)
+    assert verify(f"#### {text} = {value}", str(value), "gsm8k")
     assert not verify(f"#### {text} = {value + 1}", str(value + 1), "gsm8k")
 
 
