@@ -48,7 +48,7 @@ def beside_math_verify(pairs: Sequence[Pair], repeats: int) -> list[dict[str, An
 
 
 def math(output: str, gold: str) -> bool:
-    return VERIFIERS["math"].judge(output, gold).correct
+    return VERIFIERS["math"].verify(output, gold).correct
 
 
 def math_verify() -> Callable[[str, str], bool]:

@@ -125,6 +125,8 @@ class RewardConfig:
     """Weights by part, or the name of a set of weights (`pods_jax.rewards.parts.REWARD_SETS`)."""
     functions: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
     """ "module:function" by part, for parts of your own with the signature of TRL's reward functions."""
+    multi_objective_aggregation: str = "sum_then_normalize"
+    """TRL's: "normalize_then_sum" (GDPO) normalises each part within its group before the sum that is trained on."""
     format: str = "none"
     """Format that evaluations report."""
     overlong_cache_length: int | None = None

@@ -111,6 +111,7 @@ def _names(config: Config) -> Iterator[str]:
     choices: dict[str, Iterable[str]] = {
         "data.name": DATASETS,
         "reward.format": FORMATS,
+        "reward.multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
         "allocation.name": ALLOCATORS,
         "selection.rule": RULES,
         "objective.advantage_estimator": ADVANTAGES,
@@ -197,6 +198,8 @@ def _rewards(config: Config) -> Iterator[str]:
         functions.append(task)
     elif task not in VERIFIERS:
         yield f"reward.task = '{task}' is unknown ({nearest(task, VERIFIERS)})"
+    if r.multi_objective_aggregation == "normalize_then_sum" and config.objective.reward_beta:
+        yield "reward.multi_objective_aggregation = 'normalize_then_sum' has no place for a KL penalty in the reward"
     for name in functions:
         try:
             load_function(name)

@@ -1,9 +1,9 @@
 """Data sets, prompts and tokenizers. Every file here is imported: a new data set is one file."""
 
-from pods_jax.data.examples import DATASETS, Dataset, Example, register
+from pods_jax.data.examples import DATASETS, Dataset, Example, columns_of, register
 from pods_jax.data.stream import PromptStream
 from pods_jax.registry import import_submodules
 
-__all__ = ["DATASETS", "Dataset", "Example", "PromptStream", "register"]
+__all__ = ["DATASETS", "Dataset", "Example", "PromptStream", "columns_of", "register"]
 
 import_submodules(__name__)

@@ -1,7 +1,8 @@
 """What a data set is to the rest of the code: examples, a split, and the name of the rule that verifies answers."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ class Example:
       where: the row of a file that it comes from, for messages ("" for generated examples).
       earlier: messages (role and content) before the user's, of a conversation; its system message stands above the
         data set's.
+      columns: the row's fields by name, for reward functions of the user's.
     """
 
     prompt: str
@@ -26,11 +28,22 @@ class Example:
     kind: str = ""
     where: str = dataclasses.field(default="", compare=False)
     earlier: tuple[Mapping[str, str], ...] = ()
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+
+
+def columns_of(examples: Sequence[Example]) -> dict[str, list[Any]]:
+    """Each column of the rows, None where a row lacks it; "prompts", "gold" and "kind" are the examples' own."""
+    names = dict.fromkeys(name for example in examples for name in example.columns)
+    return {name: [example.columns.get(name) for example in examples] for name in names} | {
+        "prompts": [example.prompt for example in examples],
+        "gold": [example.gold for example in examples],
+        "kind": [example.kind for example in examples],
+    }
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Finite training and test examples; sets that are for evaluation alone have no training ones.
+    """Finite training and test examples; sets that are for evaluation only have no training ones.
 
     Attributes:
       task: the name of the verifier for the golds.

@@ -163,7 +163,7 @@ class _Loader:
                 self.leave_out(row, error)
                 continue
             if example is not None:
-                examples.append(dataclasses.replace(example, where=row.where))
+                examples.append(dataclasses.replace(example, where=row.where, columns=row.fields()))
         if not examples:
             raise UserError(f"{place}: the file is empty" if not self.skipped else f"{place}: no row is usable")
         return tuple(examples)

@@ -1,5 +1,7 @@
 """Rows of JSON Lines files, Parquet files and the Hugging Face hub, each with the place it comes from."""
 
+import codecs
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,12 +30,35 @@ class Row:
         """The row as a mapping.
 
         Raises:
-          BadRow: if it is not UTF-8, not JSON, or not an object.
+          BadRow: if it is not UTF-8, not JSON, not an object, or holds text that cannot be encoded.
         """
         fields = _decoded(self._content) if isinstance(self._content, bytes) else self._content
         if not isinstance(fields, Mapping):
             raise BadRow("expected an object")
+        if strange := next(filter(None, map(_unencodable, _texts(fields))), None):
+            raise BadRow(f"the text {strange} cannot be encoded: it holds half of a surrogate pair")
         return fields
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in JSON's values, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in itertools.chain(value.keys(), value.values()):
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
+def _unencodable(text: str) -> str | None:
+    """What is shown of a text that has no encoding; None for all others."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return ascii(text[max(0, error.start - 20) : error.start + 20])
+    return None
 
 
 def _decoded(line: bytes) -> Any:
@@ -61,7 +86,7 @@ def file_rows(path: Path) -> Iterator[Row]:
 def _json_rows(path: Path) -> Iterator[Row]:
     """A JSON file may also be one array, whose items count as its lines."""
     try:
-        content = path.read_bytes()
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     if path.suffix == ".json" and content.lstrip().startswith(b"["):

@@ -1,12 +1,14 @@
 """Data set "reasoning_gym": any of its procedural data sets, such as "chain_sum" or "gsm_symbolic"."""
 
+import contextlib
 import dataclasses
+import io
 import itertools
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from pods_jax import exact_json
 from pods_jax.data.examples import Dataset, Example, register
 from pods_jax.errors import UserError
 from pods_jax.fields import OBJECT, TEXT, check_fields, whole
@@ -18,6 +20,12 @@ SYSTEM = "Answer with the final answer only, without explanation."
 SEED_STRIDE = 1_000_003
 MAX_DRAWS_PER_EXAMPLE = 20
 MAX_REJECTED_AT_START = 20
+
+NUM_PROBED = 24
+MIN_PAID = 4
+CONSTANTS = ("", "0", "1", "-1", "2", "0.0", "1e400", "nan", "inf", "-inf", "0j", "yes", "no", "True", "False", "None",
+             "[]", "{}", "()", "(", "-", "a", "A", "?", "impossible", "6+6+6+6", "24", "x", "0 0", "[[]]")  # fmt: skip
+"""Answers that know nothing of their problem; scorers that pay one of them teach a policy to give it always."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +53,7 @@ def load(path: str | None, options: Mapping, seed: int) -> Dataset:
     """Generates examples: first the test split, of distinct questions, then training examples with other questions.
 
     Entries whose own answer does not get the full score from their own scorer are left out: nobody could solve them.
+    A data set whose scorer gives the full score to a constant answer on most problems is refused.
 
     Args:
       path: must be None.
@@ -52,12 +61,17 @@ def load(path: str | None, options: Mapping, seed: int) -> Dataset:
       seed: of the generator.
 
     Raises:
-      UserError: for a missing package, unknown names, bad parameters, or too few different questions.
+      UserError: for a missing package, unknown names, bad parameters, too few different questions, or a scorer that
+        pays a constant or rejects its own answers.
     """
     if path is not None:
         raise UserError(f"data set reasoning_gym is generated: data.path must be None, found '{path}'")
     wanted = _options(options)
-    examples = _solvable(wanted, seed)
+    entries, score = _generator(wanted, seed)
+    examples = _solvable(wanted.dataset, entries, score)
+    probed = tuple(itertools.islice(examples, NUM_PROBED))
+    _refuse_paid_constants(wanted.dataset, probed, score)
+    examples = itertools.chain(probed, examples)
     test = tuple(itertools.islice(_distinct(examples), wanted.num_test))
     tested = {example.prompt for example in test}
     train = tuple(itertools.islice((e for e in examples if e.prompt not in tested), wanted.num_train))
@@ -89,23 +103,49 @@ def _distinct(examples: Iterable[Example]) -> Iterator[Example]:
             yield example
 
 
-def _solvable(wanted: Options, seed: int) -> Iterator[Example]:
+def _solvable(dataset: str, entries: Iterable[Mapping[str, Any]], score: Callable) -> Iterator[Example]:
     """Examples whose gold, as the verifier will read it, gets the full score."""
-    entries, score = _generator(wanted, seed)
     found = False
     for number, entry in enumerate(entries):
-        gold = _gold(wanted.dataset, entry)
-        if isinstance(entry["answer"], str) and score(entry["answer"], json.loads(gold)["entry"]) >= 1.0:
+        gold = _gold(dataset, entry)
+        answer = entry["answer"]
+        if isinstance(answer, str) and _is_paid(score, answer, exact_json.loads(gold)["entry"]):
             found = True
-            yield Example(entry["question"], gold)
+            yield Example(entry["question"], gold, columns=entry)
         elif not found and number + 1 >= MAX_REJECTED_AT_START:
-            raise UserError(f"reasoning_gym '{wanted.dataset}': its scorer rejects its own answers")
+            paid = isinstance(answer, str) and _is_paid(score, answer, entry)
+            why = "its entries do not survive being written as JSON" if paid else "its scorer rejects its own answers"
+            raise UserError(f"reasoning_gym '{dataset}': {why}")
 
 
 def _gold(dataset: str, entry: Mapping[str, Any]) -> str:
     """What the verifier of task "reasoning_gym" reads; fractions and the like in the metadata become strings."""
     kept = {field: entry[field] for field in ("question", "answer", "metadata")}
-    return json.dumps({"dataset": dataset, "entry": kept}, default=str)
+    return exact_json.dumps({"dataset": dataset, "entry": kept})
+
+
+def _refuse_paid_constants(dataset: str, examples: Sequence[Example], score: Callable) -> None:
+    """Raises a UserError if a constant gets the full score on most problems that have another gold, or on nearly all.
+
+    A frequent gold, such as "yes", may be paid where it is the gold.
+    """
+    entries = [exact_json.loads(example.gold)["entry"] for example in examples]
+    golds = [str(entry["answer"]).strip().casefold() for entry in entries]
+    for constant in dict.fromkeys((*CONSTANTS, *(entry["answer"] for entry in entries[:3]))):
+        paid = [_is_paid(score, constant, entry) for entry in entries]
+        others = [pays for pays, gold in zip(paid, golds, strict=True) if gold != constant.strip().casefold()]
+        if sum(others) > max(MIN_PAID, len(others) / 2) or sum(paid) > max(MIN_PAID, 0.9 * len(paid)):
+            raise UserError(
+                f"reasoning_gym '{dataset}': its scorer gives the answer {constant[:40]!r} the full score on "
+                f"{sum(paid)} of {len(paid)} problems, so that a policy would learn to give it always"
+            )
+
+
+def _is_paid(score: Callable, answer: str, entry: Mapping[str, Any]) -> bool:
+    """Whether the answer gets the full score; not if the scorer fails on it, as scorers do in many ways."""
+    with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+        return float(score(answer, entry)) >= 1.0
+    return False
 
 
 def _generator(wanted: Options, seed: int) -> tuple[Iterator[Mapping[str, Any]], Callable]:
@@ -115,13 +155,21 @@ def _generator(wanted: Options, seed: int) -> tuple[Iterator[Mapping[str, Any]],
     _check_names([name], known, "reasoning_gym data set")
     fields = {field.name for field in dataclasses.fields(known[name][1])} - {"seed", "size"}
     _check_names(wanted.params, sorted(fields), f"reasoning_gym '{name}': parameter")
-    draws = MAX_DRAWS_PER_EXAMPLE * (wanted.num_train + wanted.num_test)
+    draws = max(NUM_PROBED, MAX_DRAWS_PER_EXAMPLE * (wanted.num_train + wanted.num_test))
     try:
         generator = package.create_dataset(name, seed=seed * SEED_STRIDE, size=draws, **wanted.params)
         scorer = package.get_score_answer_fn(name)
     except (AssertionError, TypeError, ValueError) as error:
         raise UserError(f"reasoning_gym '{name}': bad params {dict(wanted.params)}: {error}") from error
-    return (generator[index] for index in range(draws)), scorer
+    return _drawn(name, generator, draws), scorer
+
+
+def _drawn(name: str, generator: Any, count: int) -> Iterator[Mapping[str, Any]]:
+    for index in range(count):
+        try:
+            yield generator[index]
+        except Exception as error:  # generators give up in many ways
+            raise UserError(f"reasoning_gym '{name}' failed to make a problem: {error}") from error
 
 
 def _check_names(names: Iterable[str], known: Iterable[str], what: str) -> None:

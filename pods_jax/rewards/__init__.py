@@ -6,13 +6,16 @@ Nothing here imports JAX, raises on what a model wrote, or runs it. A new task i
     from pods_jax.rewards.verdict import Verdict, register
 
     @register("my_task")
-    def judge(output: str, gold: str) -> Verdict: ...
+    def verify(output: str, gold: str) -> Verdict: ...
 """
 
 import functools
+import os
+from collections.abc import Mapping
+from typing import Any
 
 from pods_jax.registry import import_submodules
-from pods_jax.rewards.callables import find_verifier
+from pods_jax.rewards.callables import check_function, find_verifier
 from pods_jax.rewards.extract import final_answer
 from pods_jax.rewards.format import FORMATS
 from pods_jax.rewards.pool import RewardPool
@@ -34,14 +37,27 @@ def verify(output: str, gold: str, task: str) -> bool:
     Raises:
       UserError: for an unknown task or a gold that its verifier cannot use.
     """
-    return _shared_pool().score([output], [gold], task)[0].correct
+    return _shared_pool(os.getpid()).score([output], [gold], task)[0].correct
 
 
-def check_gold(gold: str, task: str) -> None:
-    """Raises a UserError if the gold cannot be used for the task, or does not equal itself. Bounded in time."""
-    find_verifier(task).check(gold)
+def check_gold(gold: str, task: str, columns: Mapping[str, Any] | None = None) -> None:
+    """Raises a UserError if the gold cannot be used for the task, or does not equal itself. Bounded in time.
+
+    A task that is a function of the user's is called, once for all golds, with the gold as the completion and the
+    example's `columns`.
+    """
+    verifier = find_verifier(task)
+    if not verifier.takes_columns:
+        verifier.check(gold)
+    elif task not in _checked_functions:
+        check_function(task, gold, columns or {})
+        _checked_functions.add(task)
+
+
+_checked_functions: set[str] = set()
 
 
 @functools.cache
-def _shared_pool() -> RewardPool:
+def _shared_pool(process_id: int) -> RewardPool:
+    """A pool for each process: a forked child cannot use its parent's."""
     return RewardPool(num_workers=1)

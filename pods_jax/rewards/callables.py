@@ -1,13 +1,21 @@
 """Reward functions of the user's, named "module:function", with the signature of TRL's.
 
-def brevity(completions, gold, **columns):   # also: prompts, kind; lists with one entry a completion
-    return [1.0 if len(c) < 200 else None for c in completions]   # None: says nothing about this one
+def brevity(prompts, completions, completion_ids, **columns):  # lists with one entry a completion
+    return [1.0 if len(c) < 200 else None for c in completions]  # None: says nothing about this one
+
+`columns` holds every column of the data set, and `lengths` (in tokens), `gold` and `kind`. The function may be a
+coroutine. As a task it is called for one output at a time, and 1 or more is correct.
 """
 
+import asyncio
 import functools
 import importlib
+import inspect
 import math
-from collections.abc import Callable, Sequence
+import reprlib
+import traceback
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pods_jax.errors import UserError
@@ -37,21 +45,70 @@ def call(name: str, completions: Sequence[str], **columns: Sequence[Any]) -> lis
     """What the function says of each completion; NaN where it says None.
 
     Raises:
-      UserError: if it does not give a finite number or None for each completion.
+      UserError: if it raises, or does not give a finite number or None for each completion.
     """
-    values = list(load_function(name)(completions=list(completions), **columns))
-    if len(values) != len(completions):
-        raise UserError(f"reward function '{name}' gave {len(values)} values for {len(completions)} completions")
-    if strange := [value for value in values if value is not None and not _finite(value)]:
-        raise UserError(f"reward function '{name}' gave {strange[0]!r}, expected a finite number or None")
+    try:
+        result = _result(name, completions, columns)
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+        raise UserError(f"reward function '{name}' raised {' '.join(what.split())}") from error
+    return _values(name, result, len(completions))
+
+
+def check_function(name: str, gold: str, columns: Mapping[str, Any]) -> None:
+    """Calls the function once, with the gold as the completion. columns: one example's, by name.
+
+    Raises:
+      UserError: as `call`.
+    """
+    row = {"prompts": "", "completion_ids": [], "lengths": 0, "kind": ""} | dict(columns) | {"gold": gold}
+    call(name, [gold], **{column: [value] for column, value in row.items()})
+
+
+def _result(name: str, completions: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> Any:
+    result = load_function(name)(completions=list(completions), **columns)
+    return _awaited(result) if inspect.isawaitable(result) else result
+
+
+def _awaited(result: Any) -> Any:
+    async def wait() -> Any:
+        return await result
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(wait())
+    with ThreadPoolExecutor(1) as thread:  # a notebook's thread has a loop, which cannot be entered again
+        return thread.submit(asyncio.run, wait()).result()
+
+
+def _values(name: str, result: Any, count: int) -> list[float]:
+    try:
+        values = None if isinstance(result, str | bytes | Mapping | Set) else list(result)
+    except TypeError:
+        values = None
+    if values is None:
+        raise UserError(f"reward function '{name}' gave {_shown(result)}, expected a list with a number a completion")
+    if len(values) != count:
+        raise UserError(f"reward function '{name}' gave {len(values)} values for {count} completions")
+    if strange := [value for value in values if value is not None and not _is_finite(value)]:
+        raise UserError(f"reward function '{name}' gave {_shown(strange[0])}, expected a finite number or None")
     return [math.nan if value is None else float(value) for value in values]
 
 
-def _finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     try:
         return math.isfinite(value)
-    except TypeError:
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last from tensors of several elements
         return False
+
+
+def _shown(value: Any) -> str:
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return f"a very large {type(value).__name__}"
 
 
 @functools.cache
@@ -60,8 +117,10 @@ def find_verifier(task: str) -> Verifier:
     if ":" not in task:
         return VERIFIERS[task]
 
-    def judge(output: str, gold: str) -> Verdict:
-        [value] = call(task, [output], gold=[gold])
+    def verify(output: str, gold: str, columns: Mapping[str, Any] | None = None) -> Verdict:
+        row = dict(columns or {}) | {"gold": gold}
+        result = _result(task, [output], {name: [value] for name, value in row.items()})
+        [value] = _values(task, result, 1)
         return no_answer() if math.isnan(value) else compared(value >= 1.0, output)
 
-    return Verifier(judge, prepare=lambda: load_function(task) and None)
+    return Verifier(verify, prepare=lambda: load_function(task) and None, takes_columns=True)

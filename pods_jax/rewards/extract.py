@@ -1,8 +1,11 @@
 r"""Where a model's final answer is looked for.
 
-Only what follows the last `</think>` counts, and only the last 100,000 characters of it. In that text the markers
-are tried in this order, and each one found narrows the text for the next (`<answer>It is \boxed{3}</answer>` is 3). A
-box ends the search: its contents are the answer.
+Thinking holds no answer: only what follows the last `</think>` is read, and only the last 100,000 characters of it. An
+output that opens `<think>` and never closes it has an answer only in a closed `<answer>`. Some chat templates end the
+prompt with `<think>`; `prefill` says so, and the output that verifiers read begins with it.
+
+The markers are tried in this order, and each one found narrows the text for the next (`<answer>It is
+\boxed{3}</answer>` is 3). A box ends the search: its contents are the answer.
 
 1. the last `<answer>` that is closed, up to its `</answer>`;
 2. the last balanced `\boxed{..}`, with those that are joined to it (`\boxed{1}, \boxed{2}` is a list);
@@ -10,7 +13,8 @@ box ends the search: its contents are the answer.
 4. what follows the last "answer is", "answer:" or "answer =", to the end of the sentence or line ("is not" and
    "wrong answer" are none). A question keeps its mark, by which verifiers refuse it.
 
-No marker, no answer: a number that merely occurs in the text is never taken for one. All is linear in the text.
+A formula in `$$..$$` or `\[..\]` on lines of its own counts as one line. No marker, no answer: a number that merely
+occurs in the text is never taken for one. All is linear in the text.
 """
 
 import re
@@ -18,17 +22,28 @@ import re
 from pods_jax.boxed import in_box
 
 MAX_CHARS = 100_000
+MAX_PREFILL_CHARS = 100
 
-_PHRASE = re.compile(
+PHRASE = re.compile(
     r"(?<!wrong\s)(?<!incorrect\s)\banswer(?:\s{1,3}is\b(?!\s{1,3}not\b)|[\"'*]{0,3}\s{0,3}[:=])", re.IGNORECASE
 )
+HASHES = re.compile("####")
 _SENTENCE_END = re.compile(r"(?:[.!]|(?<=\?))(?=\s|$)")
 _TAG = re.compile(r"<[|/]")
+_DISPLAY = re.compile(r"\$\$[ \t\r]*\n([^$]*)\$\$|\\\[[ \t\r]*\n(.*?)\\\]", re.DOTALL)
+_PREFILL = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
 
 
 def final_answer(output: str) -> str | None:
     """The text of the one final answer, stripped; None if the output marks none."""
-    text, answer = after_thinking(output), None
+    if not _is_thinking(output):
+        return _marked(after_thinking(output))
+    inside = in_answer_tags(output[-MAX_CHARS:]) or ""
+    return _marked(inside) or inside or None
+
+
+def _marked(text: str) -> str | None:
+    answer = None
     for marked in (in_answer_tags, in_box, after_hashes, after_phrase):
         inside = marked(text)
         if inside is not None:
@@ -39,8 +54,21 @@ def final_answer(output: str) -> str | None:
 
 
 def after_thinking(output: str) -> str:
-    """What follows the last `</think>`, or everything if there is none; at most the last `MAX_CHARS` characters."""
-    return output[-MAX_CHARS:].rpartition("</think>")[2].strip()
+    """What follows the last `</think>`, or everything if there is none; at most the last `MAX_CHARS` characters.
+
+    Empty if the output ends within its thinking.
+    """
+    return "" if _is_thinking(output) else output[-MAX_CHARS:].rpartition("</think>")[2].strip()
+
+
+def prefill(prompt: str) -> str:
+    """The end of a rendered prompt that belongs to the output: `<think>`, closed or not, with the blanks after it."""
+    match = _PREFILL.search(prompt[-MAX_PREFILL_CHARS:])
+    return match[0] if match else ""
+
+
+def _is_thinking(output: str) -> bool:
+    return output.rfind("<think>") > output.rfind("</think>")
 
 
 def in_answer_tags(text: str) -> str | None:
@@ -52,17 +80,24 @@ def in_answer_tags(text: str) -> str | None:
 
 def after_hashes(text: str) -> str | None:
     """The line that follows the last `####`."""
-    _, mark, rest = text.rpartition("####")
-    return _first_line(rest) if mark else None
+    rest = following(text, HASHES)
+    return None if rest is None else _first_line(rest)
 
 
-def after_phrase(text: str, pattern: re.Pattern = _PHRASE) -> str | None:
+def after_phrase(text: str, pattern: re.Pattern = PHRASE) -> str | None:
     """The rest of the sentence that follows the last "answer is", "answer:" or "answer =" (or another pattern)."""
-    end = max((phrase.end() for phrase in pattern.finditer(text)), default=None)
-    return None if end is None else _SENTENCE_END.split(_first_line(text[end:]), maxsplit=1)[0].strip(" *")
+    rest = following(text, pattern)
+    return None if rest is None else _SENTENCE_END.split(_first_line(rest), maxsplit=1)[0].strip(" *")
+
+
+def following(text: str, marker: re.Pattern) -> str | None:
+    """All that follows the last match of the marker, without the emphasis and blanks that it begins with."""
+    end = max((match.end() for match in marker.finditer(text)), default=None)
+    return None if end is None else text[end:].lstrip(" \t\r\n:=*")
 
 
 def _first_line(text: str) -> str:
     """The first line that is not blank, without emphasis, up to a closing tag or special token."""
-    line = text.lstrip(" \t\r\n:=*").partition("\n")[0]
+    display = _DISPLAY.match(text)
+    line = display[display.lastindex].strip() if display else text.partition("\n")[0]
     return _TAG.split(line, maxsplit=1)[0].strip(" \t\r*")

@@ -5,12 +5,13 @@ A part is a name in `PARTS`, a format in `FORMATS`, or a function of the user's 
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pods_jax.errors import UserError
 from pods_jax.registry import Registry, nearest
-from pods_jax.rewards.callables import call
+from pods_jax.rewards.callables import call, check_function
 from pods_jax.rewards.format import FORMATS
 
 REWARD_SETS: Mapping[str, Mapping[str, float | int]] = {
@@ -24,25 +25,33 @@ REWARD_SETS: Mapping[str, Mapping[str, float | int]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """A batch of R verified outputs; every sequence has R entries.
+    """A batch of R verified completions; every sequence has R entries.
 
     Attributes:
-      texts, prompts, golds, kinds: the output, and the fields of its example.
+      texts: the completions; completion_ids: their token ids; lengths: in tokens; max_length: their limit.
+      columns: the fields of their examples by name: "prompts", "gold", "kind", and every column of the data set.
       correct: raw correctness.
-      lengths: in tokens; max_length: their limit. truncated: whether the limit cut the output.
+      truncated: whether the limit cut the completion.
+      prefill: what the prompts' template already wrote of the output (see `extract.prefill`); it counts for formats.
       overlong_cache_length: over how many tokens before the limit `overlong` falls; None: a fifth of the limit.
     """
 
     texts: Sequence[str]
-    prompts: Sequence[str]
-    golds: Sequence[str]
-    kinds: Sequence[str]
+    completion_ids: Sequence[Sequence[int]]
+    columns: Mapping[str, Sequence[Any]]
     correct: Sequence[bool]
     lengths: Sequence[int]
     truncated: Sequence[bool]
     max_length: int
+    prefill: str = ""
     overlong_cache_length: int | None = None
 
+    def arguments(self) -> dict[str, Sequence[Any]]:
+        """What a function of the user's is called with, beside the completions."""
+        return dict(self.columns) | {"completion_ids": self.completion_ids, "lengths": self.lengths}
+
+
+NORMALIZE_EPSILON = 1e-4
 
 PARTS: Registry[Callable[[Outputs], list[float]]] = Registry("reward part")
 
@@ -88,6 +97,8 @@ def compose(
 ) -> tuple[list[float], dict[str, list[float]]]:
     """The rewards [R], and the parts [R] by name, unweighted; NaN where a function says nothing, which adds nothing.
 
+    A completion of which no part with a weight says anything has no reward, NaN, and so leaves its group, as in TRL.
+
     Args:
       outputs: what is rewarded.
       weights: by part; parts of weight 0 are only logged.
@@ -97,17 +108,47 @@ def compose(
       UserError: for an unknown part, or a function that does not do what `callables` says.
     """
     parts = {name: _part(name, outputs, functions) for name in weights}
-    rewards = [
-        sum(weight * parts[name][place] for name, weight in weights.items() if not math.isnan(parts[name][place]))
-        for place in range(len(outputs.texts))
-    ]
-    return rewards, parts
+    columns = [[weight * value for value in parts[name]] for name, weight in weights.items() if weight]
+    rows = zip(*columns, strict=True) if columns else [(0.0,)] * len(outputs.texts)
+    return [_sum(row) for row in rows], parts
+
+
+def _sum(values: Sequence[float]) -> float:
+    said = [value for value in values if not math.isnan(value)]
+    return sum(said) if said else math.nan
+
+
+def normalize_then_sum(parts: Mapping[str, Sequence[float]], weights: Mapping[str, float | int]) -> list[float]:
+    """Rewards [n] of a group: each part less its mean, over its deviation, and then the weighted sum.
+
+    GDPO (Liu et al. 2026, arXiv 2601.05242): a part of small spread is not drowned by one of large spread. As in TRL,
+    1e-4 is added to the deviation (ddof 1). The paper divides the sum by the batch's deviation: scale_rewards="batch".
+
+    Args:
+      parts: [n] by name, NaN where one says nothing, which adds nothing; NaN where none with a weight says anything.
+      weights: by part.
+    """
+    columns = [[weight * value for value in _normalized(parts[name])] for name, weight in weights.items() if weight]
+    rows = zip(*columns, strict=True) if columns else [(0.0,)] * len(next(iter(parts.values())))
+    return [_sum(row) for row in rows]
+
+
+def _normalized(values: Sequence[float]) -> list[float]:
+    said = [float(value) for value in values if not math.isnan(value)]
+    mean = statistics.fmean(said) if said else 0.0
+    deviation = statistics.stdev(said, mean) if len(said) > 1 else 0.0
+    return [(float(value) - mean) / (deviation + NORMALIZE_EPSILON) for value in values]
+
+
+def check_functions(functions: Mapping[str, str], gold: str, columns: Mapping[str, Any]) -> None:
+    """Calls each function of the user's once, on one example; `UserError` where one does not do what it should."""
+    for name in functions.values():
+        check_function(name, gold, columns)
 
 
 def _part(name: str, outputs: Outputs, functions: Mapping[str, str]) -> list[float]:
     if name in functions:
-        columns = {"prompts": list(outputs.prompts), "gold": list(outputs.golds), "kind": list(outputs.kinds)}
-        return call(functions[name], outputs.texts, **columns)
+        return call(functions[name], outputs.texts, **outputs.arguments())
     if name in FORMATS:
-        return [FORMATS[name](text) for text in outputs.texts]
+        return [FORMATS[name](outputs.prefill + text) for text in outputs.texts]
     return PARTS[name](outputs)

@@ -1,13 +1,17 @@
-"""`RewardPool`: verifies batches of outputs, each under a deadline, whatever the verifiers do.
+"""`RewardPool`: verifies batches of outputs, each within a limit, whatever the verifiers do.
 
 Bounded verifiers, and the quick first layers of others (see `Verifier`), run in the caller's process. The rest runs in
 worker processes, which are started when first needed, reused, and replaced when they hang or die. Workers are new
 interpreters, neither forked (JAX has threads) nor started through `multiprocessing` (which imports the caller's
-`__main__`, and JAX with it, into each). A worker is sent a few outputs at a time, and answers one by one.
+`__main__`, and JAX with it, into each). A worker is sent a few outputs at a time, and answers one by one; requests and
+replies are numbered, so that nothing else in the pipe is taken for a verdict.
+
+The limit is processor time, since a loaded or frozen machine must not change verdicts. A verifier that waits uses none:
+the wall clock ends it after `WALL_FACTOR` times the limit.
 """
 
+import collections
 import contextlib
-import dataclasses
 import functools
 import itertools
 import json
@@ -15,13 +19,13 @@ import logging
 import os
 import queue
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -30,80 +34,82 @@ from pods_jax.rewards.callables import find_verifier
 from pods_jax.rewards.verdict import Verdict
 
 START_UP_S = 120.0
+MAX_STARTS = 4
+WALL_FACTOR = 10
+"""The wall-clock limit of a verification, over its limit of processor time."""
 TIMEOUT = Verdict(False, None, "timeout")
+WALL_TIMEOUT = Verdict(False, None, "wall timeout")
 CRASHED = Verdict(False, None, "crashed")
+CLOSED = Verdict(False, None, "closed")
 
 # What waits in a pipe is less than its capacity, so that no process ever waits for the other one to read.
 MAX_CHUNK_BYTES = 32 << 10
 MAX_CHUNK_ITEMS = 32
 
-Pair = tuple[str, str]
-
 _COMMAND = (sys.executable, "-m", "pods_jax.rewards.worker")
-_warn_once = functools.lru_cache(maxsize=256)(logging.getLogger(__name__).warning)
-
-
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """What a pool has done so far.
-
-    Attributes:
-      scored: outputs in all.
-      timeouts, crashes: those that hit the deadline, or broke their verifier.
-      no_answer: those that commit to no answer.
-      unparsed: those whose answer the verifier cannot read.
-    """
-
-    scored: int = 0
-    timeouts: int = 0
-    crashes: int = 0
-    no_answer: int = 0
-    unparsed: int = 0
+_LOOK_AFTER_S = 0.5
+_log = logging.getLogger(__name__)
+_warn_once = functools.lru_cache(maxsize=256)(_log.warning)
 
 
 class RewardPool:
-    """Verifies outputs, up to `num_workers` at a time. Any thread may call it; `with` or `close` ends its workers.
-
-    Attributes:
-      counts: the totals over all calls of `score`.
-    """
+    """Verifies outputs, up to `num_workers` at a time. Any thread may call it; `with` or `close` ends its workers."""
 
     def __init__(self, num_workers: int = 2):
-        self.counts = Counts()
-        self._counts_lock = threading.Lock()
+        self._process_id = os.getpid()
+        self._troubles = Troubles()
         self._workers = [Worker() for _ in range(num_workers)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="reward")
-        self._finalizer = weakref.finalize(self, _close, self._threads, self._workers)
+        self._finalizer = weakref.finalize(self, _close, self._process_id, self._threads, self._workers)
 
     def score(
-        self, outputs: Sequence[str], golds: Sequence[str], task: str, deadline_s: float | int = 5.0
+        self,
+        outputs: Sequence[str],
+        golds: Sequence[str],
+        task: str,
+        deadline_s: float | int = 5.0,
+        columns: Mapping[str, Sequence[Any]] | None = None,
     ) -> list[Verdict]:
         """Verdicts in the order of the outputs.
 
-        An output that keeps its verifier busy for more than `deadline_s` gets "timeout"; one that makes it raise or
-        die gets "crashed". Neither affects the others. Starting a worker is not counted against a deadline.
+        An output that makes its verifier use more than `deadline_s` of processor time gets "timeout"; one whose
+        verifier waits for `WALL_FACTOR` times as long gets "wall timeout"; one that makes it raise or die gets
+        "crashed"; what is left when the pool is closed gets "closed". None affects the others. Starting a worker is
+        not counted.
+
+        Args:
+          columns: for tasks that are functions of the user's, more arguments by name, an entry for each output.
 
         Raises:
           UserError: for an unknown task, a gold that the verifier cannot use, or a verifier that no worker can load.
+          RuntimeError: in a forked child of the process that made the pool, whose workers are not the child's; or
+            after `close`.
         """
+        if os.getpid() != self._process_id:
+            raise RuntimeError("a RewardPool belongs to the process that made it: make another one in a forked child")
         verifier = find_verifier(task)
         pairs = list(zip(outputs, golds, strict=True))
-        first_layer = verifier.judge if verifier.bounded else verifier.quick
+        first_layer = verifier.verify if verifier.bounded else verifier.quick
         verdicts = [first_layer(output, gold) for output, gold in pairs]
         undecided = [place for place, verdict in enumerate(verdicts) if verdict is None]
-        requests = list(_requests(task, (pairs[place] for place in undecided), deadline_s))
-        chunks = _chunks(requests, len(self._workers))
-        judged = self._threads.map(lambda chunk: self._judge(task, chunk, deadline_s), chunks)
-        for place, verdict in zip(undecided, itertools.chain.from_iterable(judged), strict=True):
+        rows = _rows(columns or {}, undecided) if verifier.takes_columns else itertools.repeat(None)
+        limits = {"limit_s": deadline_s, "wall_limit_s": WALL_FACTOR * deadline_s}
+        requests = [
+            {"verify": task, "output": pairs[place][0], "gold": pairs[place][1], "columns": row} | limits
+            for place, row in zip(undecided, rows, strict=False)
+        ]
+        chunks = _chunks(list(map(Request, requests)), len(self._workers))
+        verified = self._threads.map(lambda chunk: self._verify(task, chunk, deadline_s), chunks)
+        for place, verdict in zip(undecided, itertools.chain.from_iterable(verified), strict=True):
             verdicts[place] = verdict
-        self._count(verdicts)
+        self._troubles.note(task, verdicts)
         return verdicts
 
     def close(self) -> None:
-        """Ends the workers; outputs that are being scored in other threads get "crashed" or are cancelled."""
+        """Ends the workers at once; outputs that other threads are scoring get "closed"."""
         self._finalizer()
 
     def __enter__(self) -> "RewardPool":
@@ -112,37 +118,41 @@ class RewardPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _judge(self, task: str, requests: Sequence[bytes], deadline_s: float | int) -> list[Verdict]:
+    def _verify(self, task: str, requests: "Sequence[Request]", deadline_s: float | int) -> list[Verdict]:
         worker = self._idle.get()
         try:
-            return worker.judge(task, requests, deadline_s)
+            return worker.verify(task, requests, deadline_s)
         finally:
             self._idle.put(worker)
 
-    def _count(self, verdicts: Sequence[Verdict]) -> None:
-        reasons = Counter(verdict.reason for verdict in verdicts)
-        with self._counts_lock:
-            self.counts = Counts(
-                self.counts.scored + len(verdicts),
-                self.counts.timeouts + reasons[TIMEOUT.reason],
-                self.counts.crashes + reasons[CRASHED.reason],
-                self.counts.no_answer + reasons["no answer"],
-                self.counts.unparsed + reasons["unparsed"],
-            )
+
+def _rows(columns: Mapping[str, Sequence[Any]], places: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """The entries of all columns at each place."""
+    return ({name: values[place] for name, values in columns.items()} for place in places)
 
 
-def _requests(task: str, pairs: Iterable[Pair], deadline_s: float | int) -> Iterator[bytes]:
-    for output, gold in pairs:
-        request = {"judge": task, "output": output, "gold": gold, "deadline_s": deadline_s}
-        yield json.dumps(request).encode() + b"\n"
+class Request:
+    """A message to a worker, numbered through the whole process.
+
+    Attributes:
+      number: what its reply bears.
+      line: as it is sent.
+    """
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, content: Mapping[str, Any]):
+        self.number = next(self._numbers)
+        self.line = json.dumps({"number": self.number} | dict(content), default=str).encode() + b"\n"
 
 
-def _chunks(requests: Sequence[bytes], num_workers: int) -> Iterator[list[bytes]]:
+def _chunks(requests: Sequence[Request], num_workers: int) -> Iterator[list[Request]]:
     """Consecutive requests, as many as fit into a pipe and leave work for every worker; a large one travels alone."""
     most = max(1, min(MAX_CHUNK_ITEMS, len(requests) // (2 * num_workers)))
-    chunk: list[bytes] = []
+    chunk: list[Request] = []
     for request in requests:
-        if chunk and (len(chunk) == most or sum(map(len, chunk)) + len(request) > MAX_CHUNK_BYTES):
+        size = sum(len(other.line) for other in chunk) + len(request.line)
+        if chunk and (len(chunk) == most or size > MAX_CHUNK_BYTES):
             yield chunk
             chunk = []
         chunk.append(request)
@@ -150,13 +160,54 @@ def _chunks(requests: Sequence[bytes], num_workers: int) -> Iterator[list[bytes]
         yield chunk
 
 
-def _close(threads: ThreadPoolExecutor, workers: Sequence["Worker"]) -> None:
-    threads.shutdown(wait=False, cancel_futures=True)
+def _close(process_id: int, threads: ThreadPoolExecutor, workers: Sequence["Worker"]) -> None:
+    if os.getpid() != process_id:  # a forked child has neither the threads nor the workers
+        return
+    threads.shutdown(wait=False)
     for worker in workers:
-        worker.kill()
+        worker.close()
     threads.shutdown(wait=True)
     for worker in workers:
         worker.stop()
+
+
+# ---------------------------------------------------------------- troubles
+
+
+class Troubles:
+    """Tells, in one line and again when it changes, that many outputs of a task get no verdict."""
+
+    WINDOW = 256
+    SHARE = 0.03
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recent: dict[str, list[str]] = {}
+        self._told: dict[str, tuple[str, ...]] = {}
+
+    def note(self, task: str, verdicts: Sequence[Verdict]) -> None:
+        """Adds verdicts; once there are enough of them, tells what is new and begins anew."""
+        with self._lock:
+            recent = self._recent.setdefault(task, [])
+            recent += [verdict.reason for verdict in verdicts]
+            if len(recent) >= self.WINDOW:
+                self._tell(task, collections.Counter(recent), len(recent))
+                recent.clear()
+
+    def _tell(self, task: str, reasons: collections.Counter, total: int) -> None:
+        kinds = (TIMEOUT.reason, WALL_TIMEOUT.reason, CRASHED.reason)
+        troubles = tuple(kind for kind in kinds if reasons[kind] > self.SHARE * total)
+        if troubles == self._told.get(task, ()):
+            return
+        self._told[task] = troubles
+        shares = ", ".join(f"{reasons[kind] / total:.1%} {kind}" for kind in troubles)
+        if troubles:
+            _log.warning("verifier of task '%s': of the last %d outputs %s; they count as wrong", task, total, shares)
+        else:
+            _log.warning("verifier of task '%s': verdicts on nearly all of the last %d outputs again", task, total)
+
+
+# ---------------------------------------------------------------- one worker
 
 
 class WorkerLost(Exception):
@@ -167,30 +218,39 @@ class WorkerLost(Exception):
         self.verdict = verdict
 
 
+class Closed(Exception):
+    """The worker was closed, and starts no process any more."""
+
+
 class Worker:
-    """One worker process and its replacements. One thread at a time may call it, except for `kill`."""
+    """One worker process and its replacements. One thread at a time may call it, except for `close`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen | None = None
+        self._starting = threading.Lock()
+        self._closed = False
         self._prepared: set[str] = set()
         self._unread = b""
 
-    def judge(self, task: str, requests: Sequence[bytes], deadline_s: float | int) -> list[Verdict]:
+    def verify(self, task: str, requests: Sequence[Request], deadline_s: float | int) -> list[Verdict]:
         """The verdicts, in processes that were made ready for the task before the clock starts."""
         verdicts: list[Verdict] = []
-        while len(verdicts) < len(requests):
-            self._prepare(task)
-            verdicts += self._verdicts(task, requests[len(verdicts) :], deadline_s)
-        return verdicts
+        with contextlib.suppress(Closed):
+            while len(verdicts) < len(requests):
+                self._prepare(task)
+                self._add_verdicts(verdicts, task, requests[len(verdicts) :], WALL_FACTOR * deadline_s)
+        return verdicts + [CLOSED] * (len(requests) - len(verdicts))
 
-    def _verdicts(self, task: str, requests: Sequence[bytes], deadline_s: float | int) -> Iterator[Verdict]:
-        """Verdicts up to and including the first for which the process did not reply."""
+    def _add_verdicts(
+        self, verdicts: list[Verdict], task: str, requests: Sequence[Request], limit_s: float | int
+    ) -> None:
+        """Adds verdicts up to and including the first for which the process did not reply."""
         try:
-            self._send(b"".join(requests), deadline_s)
-            for _ in requests:
-                yield self._verdict(task, *self._receive(deadline_s))
+            self._send(b"".join(request.line for request in requests), limit_s)
+            for request in requests:
+                verdicts.append(self._verdict(task, *self._receive(request.number, limit_s)))
         except WorkerLost as lost:
-            yield lost.verdict
+            verdicts.append(lost.verdict)
 
     def _verdict(self, task: str, kind: str, content: Any) -> Verdict:
         if kind == "user error":
@@ -201,35 +261,51 @@ class Worker:
             return CRASHED
         return Verdict(**content)
 
-    def kill(self) -> None:
-        """Ends the process at once; a thread that waits for its reply sees it die."""
-        if self._process is not None:
-            self._process.kill()
+    def close(self) -> None:
+        """Ends the process at once, for good; a thread that waits for its reply gets no other one."""
+        with self._starting:
+            self._closed = True
+            self._kill()
 
     def stop(self) -> None:
         """Ends the process and leaves nothing of it behind."""
         if self._process is None:
             return
-        self._process.kill()
+        self._kill()
         self._process.wait()
         with contextlib.suppress(BrokenPipeError):  # from a request that it never read
             self._process.stdin.close()
         self._process.stdout.close()
         self._process = None
 
+    def _kill(self) -> None:
+        """Ends the process, and whatever a verifier may have forked: they are a process group of their own."""
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
     def _prepare(self, task: str) -> None:
+        for start in itertools.count(1):
+            try:
+                return self._make_ready(task)
+            except WorkerLost as lost:
+                if start == MAX_STARTS or lost.verdict is not CRASHED:
+                    why = f"{lost}, {start} times" if start > 1 else lost
+                    command = " ".join(_COMMAND)
+                    raise UserError(f"the reward worker did not start ({why}); `{command}` shows why") from lost
+
+    def _make_ready(self, task: str) -> None:
         if self._process is None or self._process.poll() is not None:
             self._start()
         if task in self._prepared:
             return
-        module = find_verifier(task).judge.__module__
+        module = find_verifier(task).verify.__module__
         if module == "__main__":
             raise UserError(f"the verifier of task '{task}' is defined in __main__: workers need it in a module")
-        try:
-            self._send(json.dumps({"prepare": task, "module": module}).encode() + b"\n", START_UP_S)
-            kind, content = self._receive(START_UP_S)
-        except WorkerLost as lost:
-            raise UserError(f"the reward worker did not start ({lost}); `{' '.join(_COMMAND)}` shows why") from lost
+        request = Request({"prepare": task, "module": module})
+        self._send(request.line, START_UP_S)
+        kind, content = self._receive(request.number, START_UP_S)
         if kind != "ready":
             raise UserError(f"task '{task}': {content}")
         self._prepared.add(task)
@@ -237,48 +313,81 @@ class Worker:
     def _start(self) -> None:
         self.stop()
         self._prepared.clear()
-        self._process = subprocess.Popen(
-            _COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=_environment(),
-            start_new_session=True,  # Ctrl-C is for the parent
-            bufsize=0,
-        )
+        with self._starting:
+            if self._closed:
+                raise Closed
+            self._process = subprocess.Popen(
+                _COMMAND,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for the parent; and what a verifier forks can be ended too
+                bufsize=0,
+            )
         os.set_blocking(self._process.stdin.fileno(), False)
-        self._writable, self._readable = select.poll(), select.poll()
+        self._writable = select.poll()
         self._writable.register(self._process.stdin, select.POLLOUT)
+        self._readable = select.poll()
         self._readable.register(self._process.stdout, select.POLLIN)
         self._unread = b""
 
-    def _send(self, requests: bytes, deadline_s: float | int) -> None:
+    def _send(self, requests: bytes, limit_s: float | int) -> None:
         """Writes the requests. If the process does not take them in time it is stopped."""
-        end, data = time.monotonic() + deadline_s, memoryview(requests)
+        end = time.monotonic() + limit_s
+        data = memoryview(requests)
         while data:
-            if not self._writable.poll(1000 * max(0.0, end - time.monotonic())):
-                self._lose(TIMEOUT)
+            self._wait(self._writable, end)
             try:
                 data = data[self._process.stdin.write(data) or 0 :]
             except BrokenPipeError:
-                self._lose(CRASHED)
+                self._lose(self._reason_of_death())
 
-    def _receive(self, deadline_s: float | int) -> tuple[str, Any]:
-        """The next reply. If there is none in time the process is stopped."""
-        end = time.monotonic() + deadline_s
+    def _receive(self, number: int, limit_s: float | int) -> tuple[str, Any]:
+        """The kind and content of the reply with that number; all else in the pipe is passed over."""
+        end = time.monotonic() + limit_s
+        while True:
+            reply = _parsed(self._line(end))
+            if reply is not None and reply[0] == number:
+                return reply[1], reply[2]
+
+    def _line(self, end: float | int) -> bytes:
         while b"\n" not in self._unread:
-            if not self._readable.poll(1000 * max(0.0, end - time.monotonic())):
-                self._lose(TIMEOUT)
+            self._wait(self._readable, end)
             read = self._process.stdout.read(1 << 16)
             if not read:
-                self._lose(CRASHED)
+                self._lose(self._reason_of_death())
             self._unread += read
         line, _, self._unread = self._unread.partition(b"\n")
-        return tuple(json.loads(line))
+        return line
+
+    def _wait(self, pipe: Any, end: float | int) -> None:
+        """Returns when the pipe is ready. Looks after the process: its children may hold the pipe open without it."""
+        while not pipe.poll(1000 * max(0.0, min(_LOOK_AFTER_S, end - time.monotonic()))):
+            if self._process.poll() is not None:
+                self._lose(self._reason_of_death())
+            if time.monotonic() >= end:
+                self._lose(WALL_TIMEOUT)
+
+    def _reason_of_death(self) -> Verdict:
+        """The verdict on what a process was doing that has closed its pipe: SIGPROF comes from the worker's timer."""
+        self._kill()
+        return TIMEOUT if self._process.wait() == -signal.SIGPROF else CRASHED
 
     def _lose(self, verdict: Verdict) -> NoReturn:
         self.stop()
+        if self._closed:
+            raise Closed
         raise WorkerLost(verdict)
+
+
+def _parsed(line: bytes) -> tuple[Any, Any, Any] | None:
+    """The three parts of a reply; None for any other line."""
+    try:
+        number, kind, content = json.loads(line)
+    except (ValueError, TypeError):
+        return None
+    return number, kind, content
 
 
 def _environment() -> dict[str, str]:

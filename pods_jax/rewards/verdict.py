@@ -1,4 +1,4 @@
-"""What a verifier says about one output, and the registry of verifiers."""
+"""Verdicts, verifiers, and the registry of verifiers: for the pool, and for files that add a task."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from pods_jax.registry import Registry
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The judgement of one output.
+    """Whether one output is right, and why.
 
     Attributes:
       correct: whether the output answers the problem.
@@ -46,24 +46,26 @@ def _undecided(output: str, gold: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Verifier:
-    """A rule that judges outputs, and where it may run.
+    """A rule that verifies outputs, and where it may run.
 
     Attributes:
-      judge: (output, gold) -> Verdict. Total on outputs: whatever the model wrote, it returns. A gold that it cannot
+      verify: (output, gold) -> Verdict. Total on outputs: whatever the model wrote, it returns. A gold that it cannot
         use is a `UserError`.
       bounded: its cost is bounded by construction (linear string work, small numbers), so it needs no deadline and
         runs in the caller's process. All others run in worker processes that can be killed.
       quick: (output, gold) -> Verdict or None. A bounded first layer that runs in the caller's process and gives the
-        verdict that `judge` would give; only where it gives None does a worker judge.
+        verdict that `verify` would give; only where it gives None does a worker verify.
       check: (gold) -> None; a `UserError` for a gold that cannot be used, or that does not equal itself.
+      takes_columns: `verify` takes a third argument, the output's other columns by name (see `RewardPool.score`).
       prepare: what a worker does once before the first deadline starts to count, such as slow imports.
     """
 
-    judge: Callable[[str, str], Verdict]
+    verify: Callable[[str, str], Verdict]
     bounded: bool = False
     quick: Callable[[str, str], Verdict | None] = _undecided
     check: Callable[[str], None] = _accept
     prepare: Callable[[], None] = _nothing
+    takes_columns: bool = False
 
 
 VERIFIERS: Registry[Verifier] = Registry("task")
@@ -82,8 +84,8 @@ def register(
     Workers find the function by importing the module that defines it, so that module must not be `__main__`.
     """
 
-    def add(judge: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
-        VERIFIERS.register(name)(Verifier(judge, bounded, quick, check, prepare))
-        return judge
+    def add(verify: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
+        VERIFIERS.register(name)(Verifier(verify, bounded, quick, check, prepare))
+        return verify
 
     return add

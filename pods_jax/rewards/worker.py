@@ -1,12 +1,15 @@
 """The process that runs verifiers for `RewardPool`: `python -m pods_jax.rewards.worker`.
 
-It answers each line of JSON on stdin with one line of JSON on stdout, until stdin ends:
+It answers each line of JSON on stdin with one line of JSON on stdout, until stdin ends. A reply bears its request's
+number:
 
-    {"prepare": task, "module": name}            -> ["ready", null]
-    {"judge": task, "output", "gold", "deadline_s"} -> ["verdict", {"correct", "answer", "reason"}]
+    {"number": 1, "prepare": task, "module": name}                                  -> [1, "ready", null]
+    {"number": 2, "verify": task, "output", "gold", "columns", "limit_s", "wall_limit_s"}
+                                                      -> [2, "verdict", {"correct", "answer", "reason"}]
 
-or ["user error", message] or ["exception", where it was raised]. JSON is written in ASCII, so that a line feed is
-always the end of a message.
+or [number, "user error", message] or [number, "exception", where it was raised]. JSON is written in ASCII, so that a
+line feed is always the end of a message. A verification that uses more than `limit_s` of processor time ends the
+process by SIGPROF, whatever it is doing.
 """
 
 import importlib
@@ -31,14 +34,21 @@ def main() -> None:
     if resource.getrlimit(resource.RLIMIT_AS) == UNLIMITED and sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.RLIM_INFINITY))
     requests, replies = _take_over_stdio()
+    process = os.getpid()
     for line in requests:
-        replies.write(json.dumps(_reply(json.loads(line))).encode() + b"\n")
+        request = json.loads(line)
+        reply = (request["number"], *_reply(request))
+        if os.getpid() != process:  # a verifier forked, and its child came back too
+            os._exit(0)
+        # The first line feed ends whatever a verifier may have written into the pipe.
+        replies.write(b"\n" + json.dumps(reply).encode() + b"\n")
         replies.flush()
 
 
 def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
     """The two pipes; afterwards a verifier that reads or prints reads nothing and prints to stderr."""
-    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     return requests, replies
@@ -46,7 +56,7 @@ def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
 
 def _reply(request: dict[str, Any]) -> tuple[str, Any]:
     try:
-        return _prepare(request) if "prepare" in request else _judge(request)
+        return _prepare(request) if "prepare" in request else _verify(request)
     except UserError as error:
         return "user error", str(error)
     except Exception as error:
@@ -60,12 +70,16 @@ def _prepare(request: dict[str, Any]) -> tuple[str, None]:
     return "ready", None
 
 
-def _judge(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    # The parent keeps the deadline. This timer, whose default action is to end the process, is for orphans.
-    signal.setitimer(signal.ITIMER_REAL, 2 * request["deadline_s"] + 1)
+def _verify(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    verifier = find_verifier(request["verify"])
+    columns = () if request["columns"] is None else (request["columns"],)
+    # Both timers end the process by default. The parent keeps the limit by the wall clock; the second is for orphans.
+    signal.setitimer(signal.ITIMER_PROF, request["limit_s"])
+    signal.setitimer(signal.ITIMER_REAL, 2 * request["wall_limit_s"] + 1)
     try:
-        verdict = find_verifier(request["judge"]).judge(request["output"], request["gold"])
+        verdict = verifier.verify(request["output"], request["gold"], *columns)
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     return "verdict", vars(verdict)
 

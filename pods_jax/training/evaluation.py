@@ -1,8 +1,11 @@
 """Accuracy on the test problems: k samples at a temperature, and greedy."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,7 +15,7 @@ from pods_jax.models.decoder import Params
 from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
 from pods_jax.training.checkpoint import restored_run
-from pods_jax.training.experience import Verified, gathered
+from pods_jax.training.experience import Rewarder, Verified, gathered
 from pods_jax.training.prompts import TokenisedExamples
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run
@@ -73,21 +76,21 @@ def _scores(
     e = run.config.evaluation
     total = len(test.examples)
     options = {"num_generations": num_samples, "temperature": temperature, "top_k": e.top_k, "top_p": e.top_p}
-    with ThreadPoolExecutor(1, thread_name_prefix="verify") as thread:
+    with DaemonThread() as thread:
         batches = []
         for start in range(0, total, e.batch_size):
             ids = range(start, min(start + e.batch_size, total))
             key = jax.random.key(run.config.seed)
             c = run.sampler(params, [test.tokens[i] for i in ids], list(ids), key, **options)
             batches.append((c, thread.submit(run.rewarder.verify_share, c, [test.examples[i] for i in ids])))
-        form = run.config.reward.format
-        scores = [_batch_scores(form, c, gathered(verified.result())) for c, verified in batches]
+        scores = [_batch_scores(run.rewarder, c, gathered(verified.result())) for c, verified in batches]
     return {k: np.concatenate([s[k] for s in scores]) for k in scores[0]}
 
 
-def _batch_scores(form: str, completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
-    """Scores [P] of one batch, averaged over the samples. form: a name in FORMATS."""
-    formatted = np.array([FORMATS[form](text) for text in verified.texts])
+def _batch_scores(rewarder: Rewarder, completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
+    """Scores [P] of one batch, averaged over the samples."""
+    form = FORMATS[rewarder.config.format]
+    formatted = np.array([form(rewarder.prefill + text) for text in verified.texts])
     scores = {
         "accuracy": verified.correct,
         "format": formatted,
@@ -96,3 +99,34 @@ def _batch_scores(form: str, completions: Completions, verified: Verified) -> di
         "truncated": completions.truncated,
     }
     return {k: v.reshape(completions.lengths.shape).mean(1) for k, v in scores.items()}
+
+
+class DaemonThread:
+    """Calls functions one after the other, in a thread that keeps no process alive.
+
+    A reward function of the user's may hang: an interrupted evaluation does not wait for it, as an executor would.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="verify", daemon=True).start()
+
+    def __enter__(self) -> "DaemonThread":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.put(None)
+
+    def submit(self, function: Callable, *arguments: Any) -> Future:
+        """The result of the call, in the future."""
+        future: Future = Future()
+        self._calls.put((future, function, arguments))
+        return future
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function, arguments = call
+            try:
+                future.set_result(function(*arguments))
+            except BaseException as error:
+                future.set_exception(error)

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 
 from pods_jax.config.schema import RewardConfig, RolloutConfig
-from pods_jax.data import Example
+from pods_jax.data import Example, columns_of
 from pods_jax.data.tokenizers import Tokenizer
 from pods_jax.groups import Group, Prompt, Request
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.parallel.hosts import exchange, own_share
-from pods_jax.rewards import RewardPool
+from pods_jax.rewards import RewardPool, Verdict
 from pods_jax.rewards.parts import Outputs, compose, weights_of
 from pods_jax.rollout import Completions, generate
 from pods_jax.training.metrics import PhaseClock
@@ -81,12 +81,20 @@ class Verified(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rewarder:
-    """Decodes, verifies and rewards completions. task: the verifier's name."""
+    """Decodes, verifies and rewards completions.
+
+    Attributes:
+      task: the verifier's name.
+      examples: the training examples, by the index of their prompts.
+      prefill: what the prompts' template already wrote of the output (see `rewards.extract.prefill`).
+    """
 
     config: RewardConfig
     tokenizer: Tokenizer
     task: str
     pool: RewardPool
+    examples: Sequence[Example] = ()
+    prefill: str = ""
 
     def __call__(
         self, completions: Completions, examples: Sequence[Prompt | Example], counts: Sequence[int] | None = None
@@ -109,24 +117,32 @@ class Rewarder:
         real = np.arange(n) < np.array(counts)[:, None]
         own = own_share(sum(counts))
         examples = [e for e, count in zip(examples, counts, strict=True) for _ in range(count)][own]
-        tokens = completions.tokens[real][own]
-        lengths = completions.lengths[real][own]
-        texts = [self.tokenizer.decode(row[:length].tolist()) for row, length in zip(tokens, lengths, strict=True)]
-        golds = [example.gold for example in examples]
-        verdicts = self.pool.score(texts, golds, self.task, deadline_s=self.config.deadline_s)
+        examples = [self.examples[e.index] if isinstance(e, Prompt) else e for e in examples]
+        rows = zip(completions.tokens[real][own], completions.lengths[real][own], strict=True)
+        completion_ids = [row[:length].tolist() for row, length in rows]
+        texts = [self.tokenizer.decode(ids) for ids in completion_ids]
         outputs = Outputs(
             texts=texts,
-            prompts=[e.text if isinstance(e, Prompt) else e.prompt for e in examples],
-            golds=golds,
-            kinds=[e.kind for e in examples],
-            correct=[v.correct for v in verdicts],
-            lengths=lengths.tolist(),
+            completion_ids=completion_ids,
+            columns=columns_of(examples),
+            correct=(),
+            lengths=completions.lengths[real][own].tolist(),
             truncated=completions.truncated[real][own].tolist(),
             max_length=T,
+            prefill=self.prefill,
             overlong_cache_length=self.config.overlong_cache_length,
         )
+        verdicts = self._verdicts(outputs)
+        outputs = dataclasses.replace(outputs, correct=[v.correct for v in verdicts])
         rewards, parts = compose(outputs, weights_of(self.config.parts), dict(self.config.functions))
         return _columns(texts, outputs.correct, [v.reason for v in verdicts], rewards, parts)
+
+    def _verdicts(self, outputs: Outputs) -> list[Verdict]:
+        """Verifiers see the prefill too; functions of the user's get the completions as they are, as TRL's do."""
+        start = "" if ":" in self.task else self.prefill
+        texts = [start + text for text in outputs.texts]
+        golds = outputs.columns["gold"]
+        return self.pool.score(texts, golds, self.task, self.config.deadline_s, columns=outputs.arguments())
 
 
 def gathered(own: Verified) -> Verified:

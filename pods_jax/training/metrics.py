@@ -20,7 +20,7 @@ from pods_jax.parallel import to_host
 from pods_jax.selection.statistics import SelectionStatistics
 
 _DIFFERENCE = "sampling/sampling_logp_difference"
-TROUBLES = ("timeout", "crashed", "no answer", "unparsed")
+TROUBLES = ("timeout", "wall timeout", "crashed", "no answer", "unparsed")
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pods_jax.config.schema import Config, to_dict
-from pods_jax.data import DATASETS, Dataset, Example
+from pods_jax.data import DATASETS, Dataset, Example, columns_of
 from pods_jax.data.chat import ChatOptions
 from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
 from pods_jax.errors import UserError
 from pods_jax.io import local_path
 from pods_jax.parallel.hosts import from_main
 from pods_jax.rewards import check_gold
+from pods_jax.rewards.parts import check_functions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +84,7 @@ def load_dataset(config: Config) -> Dataset:
 
     Raises:
       UserError: missing or malformed data; no training problems; golds for different verifiers; a gold that does not
-        equal itself.
+        equal itself; a reward function that fails on the first example.
     """
     d = config.data
     options = to_dict(d)
@@ -100,6 +101,8 @@ def load_dataset(config: Config) -> Dataset:
     task = config.reward.task or dataset.task
     train, train_skipped = _checked(dataset.train, task, options["options"].get("on_bad", "error"))
     tested, test_skipped = _checked(test.test, task, test_options.get("on_bad", "error"))
+    for example in train[:1]:
+        check_functions(dict(config.reward.functions), example.gold, _row(example))
     return dataclasses.replace(
         dataset,
         train=_rendered(train, d.prompt_template),
@@ -145,13 +148,18 @@ def _checked(examples: Sequence[Example], task: str, on_bad: str) -> tuple[list[
     usable = []
     for example in examples:
         try:
-            check_gold(example.gold, task)
+            check_gold(example.gold, task, _row(example))
         except UserError as error:
             if on_bad != "skip":
                 raise UserError(f"{example.where or 'generated example'}: {error}") from error
         else:
             usable.append(example)
     return usable, len(examples) - len(usable)
+
+
+def _row(example: Example) -> dict[str, Any]:
+    """The example's columns, as reward functions of the user's get them."""
+    return {name: values[0] for name, values in columns_of([example]).items()}
 
 
 def _rendered(examples: Sequence[Example], template: str) -> tuple[Example, ...]:

@@ -25,6 +25,7 @@ from pods_jax.models.quantized import quantize
 from pods_jax.models.shardings import param_shardings, weight_shardings
 from pods_jax.parallel import batch_sharding, make_mesh, num_shards, place
 from pods_jax.rewards import RewardPool
+from pods_jax.rewards.extract import prefill
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.experience import Rewarder, Sampler
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
@@ -127,13 +128,19 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Cal
         ref_params=_reference(config, base, trained) if config.objective.beta else None,
         update=update_function(config, model, mesh),
         sampler=Sampler(model, data.tokenizer, config.rollout, batch_sharding(sampling_mesh)),
-        rewarder=Rewarder(config.reward, data.tokenizer, data.dataset.task, pool),
+        rewarder=_rewarder(config, data, pool),
         scorer=make_scorer(config, model, mesh),
         stream=PromptStream(data.train.examples, data.train.tokens, config.seed),
         allocator=ALLOCATORS[config.allocation.name](config),
         clock=PhaseClock(),
         totals=new_totals(),
     )
+
+
+def _rewarder(config: Config, data: RunData, pool: RewardPool) -> Rewarder:
+    examples = data.train.examples
+    start = prefill(data.tokenizer.decode(data.train.tokens[0]))
+    return Rewarder(config.reward, data.tokenizer, data.dataset.task, pool, examples, start)
 
 
 def optimizer_of(config: Config) -> optax.GradientTransformation:

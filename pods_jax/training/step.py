@@ -11,7 +11,7 @@ import numpy as np
 
 from pods_jax.allocation.base import Exhausted
 from pods_jax.buckets import bucket
-from pods_jax.config.schema import Config, ObjectiveConfig
+from pods_jax.config.schema import Config, ObjectiveConfig, RewardConfig
 from pods_jax.errors import UserError
 from pods_jax.groups import Group, Request
 from pods_jax.learner import Batch
@@ -21,6 +21,7 @@ from pods_jax.models.decoder import Params
 from pods_jax.objective import estimate_advantages
 from pods_jax.objective.losses import completion_mask
 from pods_jax.parallel import batch_sharding, num_shards, place
+from pods_jax.rewards.parts import normalize_then_sum, weights_of
 from pods_jax.selection import select, selection_statistics
 from pods_jax.training.experience import rollout_groups
 from pods_jax.training.metrics import (
@@ -219,7 +220,7 @@ def select_groups(config: Config, groups: Sequence[Group], key: jax.Array) -> tu
     n = bucket(max(len(g.rewards) for g in groups))
     rule = config.selection.rule
     num_kept = n if rule == "all" else min(config.selection.num_kept, n)
-    rewards = _padded([g.rewards for g in groups], n, np.nan)
+    rewards = _padded([_aggregated(config.reward, g) for g in groups], n, np.nan)
     lengths = _padded([g.lengths for g in groups], n, 0)
     masked = _padded([g.truncated for g in groups], n, 0).astype(bool) & o.mask_truncated_completions
     if rule != "all":
@@ -246,6 +247,14 @@ def _kept(
     if o.zero_variance_groups == "drop":
         return Kept(group, rows[:0], advantages[:0])
     return kept._replace(idle=True)
+
+
+def _aggregated(reward: RewardConfig, group: Group) -> np.ndarray:
+    """The rewards [n] that selection and advantages see."""
+    if reward.multi_objective_aggregation == "sum_then_normalize":
+        return group.rewards
+    parts = {name: values.tolist() for name, values in group.parts.items()}
+    return np.array(normalize_then_sum(parts, weights_of(reward.parts)), np.float32)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "num_kept", "o"))

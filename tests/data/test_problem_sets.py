@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pods_jax.boxed import in_box
 from pods_jax.data import DATASETS, Example
 from pods_jax.errors import UserError
+from pods_jax.rewards import check_gold
 
 MATH_SETS = ("math", "math500", "amc23", "aime24", "aime25", "minerva", "olympiadbench", "deepmath", "polaris")
 EVALUATION_ONLY = ("math500", "amc23", "aime24", "aime25", "minerva", "olympiadbench")
@@ -34,6 +35,8 @@ def problem(number: int, **fields) -> dict:
         ({"question": "p", "final_answer": ["$3$"]}, "3"),
         ({"question": "p", "final_answer": ["1", "2"]}, "1, 2"),
         ({"question": "p", "answer": 27.0}, "27"),
+        ({"question": "p", "final_answer": ["$x=1$", "$2$"]}, "x=1, 2"),
+        ({"question": "p", "answer": None, "solution": r"\boxed{5}"}, "5"),
         ({"question": "p", "answer": 0.5}, "0.5"),
         ({"problem": "p", "answer": " $x$ "}, "x"),
     ],
@@ -74,15 +77,57 @@ def test_every_set_is_asked_for_at_the_hub(monkeypatch, name):
     assert len(asked) == (14 if name == "math" else 1)
 
 
-def test_olympiadbench_keeps_text_problems_with_numeric_answers(tmp_path):
+def test_olympiadbench_keeps_text_problems_of_all_types_that_have_a_gold(tmp_path):
     rows = [
         problem(1, modality="Text-only", answer_type="Numerical"),
         problem(2, modality="Multimodal", answer_type="Numerical"),
-        problem(3, modality="Text-only", answer_type="Interval"),
+        problem(3, modality="Text-only", answer_type="Interval", answer="(0, 3)"),
+        problem(4, modality="Text-only", answer_type="Need_human_evaluate", answer=""),
+        problem(5, modality="Text-only", answer_type="Expression", answer="n^2"),
+        problem(6, modality="Text-only", answer_type="Equation", answer="y = x"),
+        problem(7, modality="Text-only", answer_type="Tuple", answer="(1, 2)"),
     ]
     data = DATASETS["olympiadbench"](write(tmp_path / "test.jsonl", rows), {}, 0)
-    assert [example.gold for example in data.test] == ["1"]
-    assert data.skipped == 0
+    assert [example.gold for example in data.test] == ["1", "(0, 3)", "n^2", "y = x", "(1, 2)"]
+    assert (data.task, data.skipped) == ("math", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "gold"),
+    [
+        ("minerva_tolerant", {"answer": "1.6"}, {"answers": ["1.6"], "relative": 0.01}),
+        (
+            "minerva_tolerant",
+            {"answer": None, "solution": r"\boxed{4.5e33}"},
+            {"answers": ["4.5e33"], "relative": 0.01},
+        ),
+        ("olympiadbench_tolerant", {"final_answer": ["$2$"], "answer": None}, {"answers": ["2"]}),
+        ("olympiadbench_tolerant", {"error": None, "unit": ""}, {"answers": ["1"]}),
+        ("olympiadbench_tolerant", {"error": "1e-1"}, {"answers": ["1"], "absolute": [0.1]}),
+        (
+            "olympiadbench_tolerant",
+            {"answer": ["$1$", "2"], "error": "1e-1", "unit": "cm"},
+            {"answers": ["1", "2"], "unit": "cm", "absolute": [0.1, 0.1]},
+        ),
+        (
+            "olympiadbench_tolerant",
+            {"answer": ["1", "2"], "error": "1e-1, 0.5"},
+            {"answers": ["1", "2"], "absolute": [0.1, 0.5]},
+        ),
+    ],
+)
+def test_tolerances_are_fields_of_the_gold(tmp_path, name, fields, gold):
+    data = DATASETS[name](write(tmp_path / "test.jsonl", [problem(1) | fields]), {}, 0)
+    assert json.loads(data.test[0].gold) == gold
+    assert data.task == "math_tolerance"
+    check_gold(data.test[0].gold, data.task)
+
+
+@pytest.mark.parametrize("error", ["small", "0.1,0.2", "-1", "inf"])
+def test_an_error_that_fits_no_answer_is_a_bad_row(tmp_path, error):
+    path = write(tmp_path / "test.jsonl", [problem(1, error=error)])
+    with pytest.raises(UserError, match=r"test\.jsonl:1: the error '"):
+        DATASETS["olympiadbench_tolerant"](path, {}, 0)
 
 
 BAD_ROWS = [
@@ -92,6 +137,14 @@ BAD_ROWS = [
     ('{"answer": "5"}', "expected a text that is not empty in 'problem' or 'question'"),
     ('{"problem": "p", "solution": "no box"}', r"no answer in \\boxed"),
     ('{"problem": "p", "solution": "\\\\boxed{}"}', r"no answer in \\boxed"),
+    ('{"problem": "p", "answer": NaN}', "nan is no answer"),
+    ('{"problem": "p", "answer": "NaN"}', "'NaN' is no answer"),
+    ('{"problem": "p", "answer": Infinity}', "inf is no answer"),
+    ('{"problem": "p", "answer": true}', "True is no answer"),
+    ('{"problem": "p", "answer": {"a": 1}}', "is no answer"),
+    ('{"problem": "p", "answer": ["1", NaN]}', "nan is no answer"),
+    ('{"problem": "p", "answer": "", "final_answer": []}', "expected a text that is not empty in 'answer'"),
+    (r'{"problem": "p\ud800", "answer": "5"}', "cannot be encoded"),
     (json.dumps(problem(1, id=1)), r"the same id '1' as .*all\.jsonl:1"),
 ]
 

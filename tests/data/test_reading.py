@@ -41,6 +41,9 @@ def test_blank_lines_count_as_lines(tmp_path):
         (b"[1]", "expected an object"),
         (b'{"a": "\xff"}', "not UTF-8"),
         (b"NaN x", "not JSON"),
+        (rb'{"a": "x\ud800"}', r"the text 'x\\ud800' cannot be encoded"),
+        (rb'{"a": [{"b": "\udfff"}]}', "cannot be encoded"),
+        (rb'{"\ud800": 1}', "cannot be encoded"),
     ],
 )
 def test_a_bad_row_spoils_itself_alone(tmp_path, line, message):
@@ -50,6 +53,18 @@ def test_a_bad_row_spoils_itself_alone(tmp_path, line, message):
     assert (good.fields(), last.fields()) == ({"a": 1}, {"a": 2})
     with pytest.raises(BadRow, match=message):
         bad.fields()
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "array.json"])
+def test_a_byte_order_mark_is_read(tmp_path, name):
+    text = json.dumps(RECORDS) if name == "array.json" else "\n".join(map(json.dumps, RECORDS))
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert [row.fields() for row in file_rows(tmp_path / name)] == RECORDS
+
+
+def test_whole_surrogate_pairs_are_text(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(r'{"a": "\ud83d\ude00"}')
+    assert [row.fields() for row in file_rows(tmp_path / "rows.jsonl")] == [{"a": "😀"}]
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):

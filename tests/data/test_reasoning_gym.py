@@ -45,7 +45,7 @@ def test_the_seed_decides():
     assert len(shared) < 10  # by chance; entries are drawn from seed + index, so a naive seed would share nearly all
 
 
-@pytest.mark.parametrize("dataset", ["chain_sum", "gsm_symbolic", "countdown", "n_queens"])
+@pytest.mark.parametrize("dataset", ["chain_sum", "gsm_symbolic", "countdown", "n_queens", "arc_agi", "rearc"])
 def test_every_gold_verifies_itself(dataset):
     data = load(None, {"dataset": dataset, "num_train": 8, "num_test": 4}, seed=3)
     golds = [example.gold for example in data.train + data.test]
@@ -55,6 +55,55 @@ def test_every_gold_verifies_itself(dataset):
         swapped = pool.score(answers[1:] + answers[:1], golds, data.task, deadline_s=20)
     assert all(verdict.correct for verdict in verdicts)
     assert sum(verdict.correct for verdict in swapped) < len(golds) / 2
+
+
+@pytest.mark.parametrize(
+    ("dataset", "constant"),
+    [("puzzle24", "6\\+6\\+6\\+6"), ("complex_arithmetic", "nan"), ("coin_flip", "0"), ("game_of_life_halting", "0")],
+)
+def test_data_sets_that_pay_a_constant_are_refused_by_name_and_answer(dataset, constant):
+    message = rf"'{dataset}': its scorer gives the answer '{constant}' the full score on \d+ of 24 problems"
+    with pytest.raises(UserError, match=message):
+        load(None, {"dataset": dataset, "num_train": 8, "num_test": 4}, seed=3)
+
+
+@pytest.mark.parametrize(
+    "dataset", ["syllogism", "course_schedule", "letter_counting", "circuit_logic", "self_reference"]
+)
+def test_a_frequent_gold_is_no_reason_to_refuse(dataset):
+    for seed in range(3):
+        assert load(None, {"dataset": dataset, "num_train": 8, "num_test": 4}, seed=seed).train
+
+
+def test_a_generator_that_gives_up_is_a_user_error(monkeypatch):
+    class GivesUp:
+        def __getitem__(self, index):
+            raise RuntimeError("no path found")
+
+    monkeypatch.setattr(reasoning_gym, "create_dataset", lambda *args, **kw: GivesUp())
+    with pytest.raises(UserError, match="'chain_sum' failed to make a problem: no path found"):
+        load(None, SUMS, seed=0)
+
+
+def test_a_scorer_that_pays_whatever_it_is_given_is_refused(monkeypatch):
+    monkeypatch.setattr(reasoning_gym, "get_score_answer_fn", lambda name: lambda answer, entry: 1.0)
+    with pytest.raises(UserError, match="'chain_sum': its scorer gives the answer '' the full score on 24 of 24"):
+        load(None, SUMS, seed=0)
+
+
+def test_entries_that_json_cannot_hold_are_told_as_such(monkeypatch):
+    scorer = reasoning_gym.get_score_answer_fn("chain_sum")
+
+    def needs_the_object(answer, entry):
+        return scorer(answer, entry) * (entry.get("kept") is not None)
+
+    create = reasoning_gym.create_dataset
+    monkeypatch.setattr(
+        reasoning_gym, "create_dataset", lambda *args, **kw: [entry | {"kept": 1} for entry in create(*args, **kw)]
+    )
+    monkeypatch.setattr(reasoning_gym, "get_score_answer_fn", lambda name: needs_the_object)
+    with pytest.raises(UserError, match="'chain_sum': its entries do not survive being written as JSON"):
+        load(None, SUMS | {"num_train": 2, "num_test": 1}, seed=0)
 
 
 def test_entries_that_nobody_could_solve_are_left_out(monkeypatch):

@@ -1,7 +1,10 @@
 """Verifiers that do what the gold says, for the tests of the pool; workers import this module."""
 
+import contextlib
+import json
 import os
 import re
+import signal
 import sys
 import time
 
@@ -44,6 +47,35 @@ def _reject_gold() -> None:
     raise UserError("no such gold")
 
 
+def _fork() -> None:
+    os.fork()
+
+
+def _fork_and_hang() -> None:
+    if os.fork() == 0:
+        _hang()
+
+
+def _fork_and_exit() -> None:
+    if os.fork() != 0:
+        os._exit(3)
+    time.sleep(60)
+
+
+def _write_to_all_descriptors() -> None:
+    forged = json.dumps([None, "verdict", {"correct": True, "answer": "forged", "reason": "match"}])
+    for descriptor in range(3, 64):
+        for number in range(100):
+            with contextlib.suppress(OSError):
+                os.write(descriptor, forged.replace("null", str(number)).encode() + b"\n")
+        with contextlib.suppress(OSError):
+            os.write(descriptor, b"half a line")
+
+
+def _close_all_descriptors() -> None:
+    os.closerange(0, 64)
+
+
 def _hang_and_tell() -> None:
     with open(os.environ["PID_FILE"], "w") as file:
         file.write(str(os.getpid()))
@@ -60,6 +92,12 @@ DEEDS = {
     "read stdin": _read_stdin,
     "reject gold": _reject_gold,
     "hang and tell": _hang_and_tell,
+    "fork": _fork,
+    "fork and hang": _fork_and_hang,
+    "fork and exit": _fork_and_exit,
+    "write to all descriptors": _write_to_all_descriptors,
+    "close all descriptors": _close_all_descriptors,
+    "wait": lambda: time.sleep(60),
     "doze": lambda: time.sleep(0.05),
     "pass": lambda: None,
 }
@@ -74,7 +112,7 @@ def misbehave(output: str, gold: str) -> Verdict:
 
 @register("process")
 def process(output: str, gold: str) -> Verdict:
-    """The process that judges, and the modules among "a,b,c" in the gold that it has loaded."""
+    """The process that verifies, and the modules among "a,b,c" in the gold that it has loaded."""
     loaded = [name for name in gold.split(",") if name in sys.modules]
     return Verdict(True, str(os.getpid()), " ".join(loaded))
 
@@ -89,6 +127,20 @@ def process_bounded(output: str, gold: str) -> Verdict:
 def slow_start(output: str, gold: str) -> Verdict:
     """Quick, after a slow preparation."""
     return Verdict(True, output, "match")
+
+
+@register("killed_at_start", prepare=lambda: _die_at_first_starts())
+def killed_at_start(output: str, gold: str) -> Verdict:
+    """Its worker is killed at its first starts, as many times as the file that STARTS names has bytes."""
+    return Verdict(True, output, "match")
+
+
+def _die_at_first_starts() -> None:
+    path = os.environ["STARTS"]
+    left = os.path.getsize(path)
+    if left:
+        os.truncate(path, left - 1)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @register("unprepared", prepare=_raise)

@@ -1,5 +1,9 @@
 """Functions as a user would write them."""
 
+import asyncio
+
+import numpy as np
+
 SEEN = {}
 
 
@@ -27,6 +31,52 @@ def infinite(completions, **columns):
 
 def words(completions, **columns):
     return ["good"] * len(completions)
+
+
+def a_scalar(completions, **columns):
+    return 1.0
+
+
+def nothing_at_all(completions, **columns):
+    return None
+
+
+def a_mapping(completions, **columns):
+    return {c: 1.0 for c in completions}
+
+
+def a_text(completions, **columns):
+    return "1" * len(completions)
+
+
+def enormous(completions, **columns):
+    return [10**400] * len(completions)
+
+
+def more_digits_than_python_writes(completions, **columns):
+    return [10**5000] * len(completions)
+
+
+def nested(completions, **columns):
+    return [[1.0]] * len(completions)
+
+
+def raises(completions, **columns):
+    return [1 / 0 for _ in completions]
+
+
+def needs_targets(prompts, completions, completion_ids, target, **columns):
+    """TRL's documented signature, with a column of the data set."""
+    return [float(len(ids) == t) for ids, t in zip(completion_ids, target, strict=True)]
+
+
+async def awaited(completions, **columns):
+    await asyncio.sleep(0)
+    return [float(len(c)) for c in completions]
+
+
+def an_array(completions, **columns):
+    return np.ones(len(completions), np.float32)
 
 
 CONSTANT = 1

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import VERIFIERS, Verdict
-from pods_jax.rewards.verifiers.choice import judge, read_option
+from pods_jax.rewards.verifiers import choice
+from pods_jax.rewards.verifiers.choice import read_option
 
 LETTERS = st.sampled_from("ABCD")
 
@@ -27,7 +28,7 @@ def test_one_letter_in_any_form(stated, gold):
         f"The answer must be ({stated}).", f"The correct choice would be {stated}, as it is basic.",
         f"The answer is {stated}, not D.", f"The answer is not C.\nAnswer: {stated}", f"#### {stated}",
     ):  # fmt: skip
-        assert judge(output, gold).correct == (stated == gold), output
+        assert choice.verify(output, gold).correct == (stated == gold), output
 
 
 @given(LETTERS, LETTERS, st.sampled_from([", ", " or ", "/", " and ", "", " & ", ") or ("]))
@@ -50,7 +51,43 @@ def test_two_letters_are_no_answer(first, second, join):
      "(A) is not right", "A isn't right", "Answer: 25 C", "Answer: I do not know", "Answer: B's acid"],
 )  # fmt: skip
 def test_no_answer(output):
-    assert judge(output, "A") == Verdict(False, None, "no answer")
+    assert choice.verify(output, "A") == Verdict(False, None, "no answer")
+
+
+JOINTS = [". ", " | ", " - ", " -> ", " vs ", " versus ", " → ", " => ", " = ", " > ", " ~ ", ": ", " then ", " plus ",
+          "; ", "\n", r" \to ", r" \rightarrow ", " else ", "...", " – ", " — ", " • ", " * ", " also ", ", then ",
+          " otherwise ", " alternatively ", " followed by ", " as well as ", " including ", " : ", " ^ ", " ! ",
+          ". Actually ", ". Wait, ", " beats ", " likely ", " # ", " ... or not: ", ". Or maybe ",
+          ", either "]  # fmt: skip
+
+
+@pytest.mark.parametrize("joint", JOINTS)
+@given(st.lists(LETTERS, min_size=2, max_size=4, unique=True))
+def test_two_options_are_none_whatever_joins_them(joint, letters):
+    for text in (joint.join(letters), f"{letters[0]}{joint}({letters[1]})", joint.join(letters).lower()):
+        for output in (rf"\boxed{{{text}}}", f"Answer: {text}", f"<answer>{text}</answer>", f"#### {text}", text):
+            assert read_option(output) is None, output
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["B: a weak acid", "B) 3.2 g", "B) Vitamin C", "B) C-H bond", "B) the C=O bond", "B) 25 °C", "B: 300 K", "B, not D",
+     "B because C has no protons", "B. A is wrong", "B rather than C", "B: A weak acid", "B, I think", "(B).", "B)",
+     "B: the group A metals", "B as it is basic", "B. Option C is incorrect", "B, since D is false", "B: CO2",
+     "B: NaCl and H2O", "B: d-orbital", "B. Note that it is basic", "B. Note that A is a distractor"],
+)  # fmt: skip
+def test_one_option_with_its_text_or_a_reason(text):
+    for output in (rf"\boxed{{{text}}}", f"Answer: {text}", f"<answer>{text}</answer>", f"#### {text}"):
+        assert read_option(output) == "B", output
+
+
+@pytest.mark.parametrize(
+    "joint", [" ", " / ", ", ", " -> ", " vs ", " | ", " - ", " or ", ". ", "; ", " then ", "? ", "="]
+)
+def test_yes_and_no_together_are_none(joint):
+    for text in (f"Yes{joint}No", f"no{joint}yes", f"True{joint}False", f"Yes{joint}B"):
+        for output in (rf"\boxed{{\text{{{text}}}}}", f"Answer: {text}", f"<answer>{text}</answer>", text):
+            assert read_option(output) is None, output
 
 
 @pytest.mark.parametrize(
@@ -61,7 +98,7 @@ def test_no_answer(output):
      ("Yes or no", "Yes", False), ("no one knows", "No", False), ("Answer: B", "Yes", False)],
 )  # fmt: skip
 def test_yes_and_no(output, gold, correct):
-    assert judge(output, gold).correct == correct
+    assert choice.verify(output, gold).correct == correct
 
 
 @given(st.text(st.sampled_from(string.ascii_uppercase[:4] + "answer:. ()\n\\boxed{}/,"), max_size=60) | st.text())
@@ -73,5 +110,5 @@ def test_no_output_raises_and_the_answer_is_one_option(output):
 @pytest.mark.parametrize("gold", ["", "Benzene", "A or B", "5"])
 def test_a_gold_must_be_an_option(gold):
     with pytest.raises(UserError, match="is neither a letter nor yes/no"):
-        judge("Answer: A", gold)
+        choice.verify("Answer: A", gold)
     assert VERIFIERS["choice"].bounded

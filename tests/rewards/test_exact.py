@@ -2,12 +2,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pods_jax.rewards import VERIFIERS, Verdict, verify
-from pods_jax.rewards.verifiers.exact import judge
+from pods_jax.rewards.verifiers import exact
 
 
 def test_blanks_around_do_not_count_and_blanks_inside_do():
-    assert judge(" 1 2\n", "1 2") == Verdict(True, "1 2", "match")
-    assert judge("12", "1 2") == Verdict(False, "12", "mismatch")
+    assert exact.verify(" 1 2\n", "1 2") == Verdict(True, "1 2", "match")
+    assert exact.verify("12", "1 2") == Verdict(False, "12", "mismatch")
     assert VERIFIERS["exact"].bounded
 
 

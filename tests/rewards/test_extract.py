@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pods_jax.rewards.extract import MAX_CHARS, after_hashes, after_thinking, final_answer, in_answer_tags, in_box
+from pods_jax.rewards.extract import (
+    MAX_CHARS,
+    after_hashes,
+    after_thinking,
+    final_answer,
+    in_answer_tags,
+    in_box,
+    prefill,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,11 +41,20 @@ from pods_jax.rewards.extract import MAX_CHARS, after_hashes, after_thinking, fi
         ("**Final Answer:** 18 dollars", "18 dollars"),
         ("Answer: 5\nANSWER: 6", "6"),
         ("The answer is:\n\n7", "7"),
+        ("Answer:\n$$\n70{,}000\n$$", "70{,}000"),
+        ("Answer:\n\\[\n70\n\\]\nThat is it.", "70"),
+        ("**Answer:**\n\n$$ \n\\frac{1}\n{2}\n$$ \n", "\\frac{1}\n{2}"),
+        ("####\n$$\n5\n$$", "5"),
+        ("#### $$5$$", "$$5$$"),
         (r"<answer>So the answer is \boxed{5}.</answer> \boxed{6}", "5"),
         (r"\boxed{5} #### 6", "5"),
         ("The answer is 5.\n#### 6", "6"),
         ("<think>#### 5</think>The answer is 6", "6"),
         ("<think>a</think><think>#### 5</think>\n#### 6", "6"),
+        ("<think> so <answer>5</answer> and #### 6", "5"),
+        (r"<think> so <answer>\boxed{5}</answer> but \boxed{6}", "5"),
+        ("<think>a</think><think>b <answer>5</answer> #### 6", "5"),
+        ("<think>a</think> b </think> #### 6", "6"),
     ],
 )
 def test_the_marked_answer_is_found(output, answer):
@@ -54,6 +71,12 @@ def test_the_marked_answer_is_found(output, answer):
         r"\boxed{}",
         "####",
         "<think>#### 5</think>",
+        r"<think> so \boxed{5} but",
+        "<think> so #### 5",
+        "<think> The answer is 5. <answer>6",
+        r"<think>a</think> hm <think> \boxed{5}",
+        r"\boxed{5} <think>",
+        r"<think>" + " " * MAX_CHARS + r"\boxed{5}",
         "<answer>5",
         r"\boxed{5",
         "I can answer the question: 5",
@@ -118,6 +141,29 @@ def test_repetition_takes_linear_time(unit):
     start = time.process_time()
     final_answer(unit * (200_000 // len(unit)))
     assert time.process_time() - start < 2.0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "part"),
+    [
+        ("<|user|>2+3?<|assistant|><think>\n", "<think>\n"),
+        ("<|assistant|><think>", "<think>"),
+        ("<|assistant|>\n<think>\n\n</think>\n\n", "<think>\n\n</think>\n\n"),
+        ("<|assistant|>\n", ""),
+        ("Put your thoughts in <think></think> tags.<|assistant|>", ""),
+        ("<think>a</think>", ""),
+        ("", ""),
+    ],
+)
+def test_the_part_of_a_prompt_that_belongs_to_the_output(prompt, part):
+    assert prefill(prompt) == part
+
+
+def test_with_the_prefill_an_output_that_never_opens_its_thinking_is_read_as_thinking():
+    opened = prefill("Question<|assistant|><think>\n")
+    assert final_answer(r"so \boxed{5} but") == "5"
+    assert final_answer(opened + r"so \boxed{5} but") is None
+    assert final_answer(opened + r"so \boxed{5} but</think>\boxed{6}") == "6"
 
 
 def test_parts_report_the_absence_of_their_marker():

@@ -88,8 +88,8 @@ def test_golds_that_cannot_be_used(gold, message):
 
 def test_sciknoweval_takes_the_rule_of_the_gold():
     both = VERIFIERS["sciknoweval"]
-    assert both.judge("4H2 + 2O2 = 4H2O", "2H2 + O2 = 2H2O").correct
-    assert both.judge("Answer: B", "B").correct
-    assert not both.judge("Answer: Boron", "B").correct
+    assert both.verify("4H2 + 2O2 = 4H2O", "2H2 + O2 = 2H2O").correct
+    assert both.verify("Answer: B", "B").correct
+    assert not both.verify("Answer: Boron", "B").correct
     with pytest.raises(UserError, match="choice: the gold"):
         both.check("Boron")

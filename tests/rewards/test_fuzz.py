@@ -56,7 +56,7 @@ def writes() -> list[str]:
 def test_every_output_gets_a_verdict_at_once_and_leaves_no_trace(writes, task, output):
     del writes[:]
     start = time.process_time()
-    verdict = VERIFIERS[task].judge(output, GOLDS[task])
+    verdict = VERIFIERS[task].verify(output, GOLDS[task])
     assert time.process_time() - start < 1.0
     assert isinstance(verdict, Verdict)
     assert verdict.correct == (verdict.reason == "match")
@@ -67,7 +67,7 @@ def test_every_output_gets_a_verdict_at_once_and_leaves_no_trace(writes, task, o
 @settings(max_examples=150)
 def test_math_golds_of_any_kind_are_compared_without_an_exception(output, gold):
     if gold.strip():
-        assert isinstance(VERIFIERS["math"].judge(output, gold), Verdict)
+        assert isinstance(VERIFIERS["math"].verify(output, gold), Verdict)
 
 
 def filled(templates: list[str], contents: st.SearchStrategy) -> st.SearchStrategy[str]:
@@ -102,8 +102,8 @@ ANSWERS = FORMULAS | filled(
 @settings(max_examples=400)
 def test_formulas_of_any_kind_are_compared_without_an_exception_and_are_equal_to_themselves(answer, gold):
     start = time.process_time()
-    assert isinstance(VERIFIERS["math"].judge(rf"\boxed{{{answer}}}", gold), Verdict)
-    assert VERIFIERS["math"].judge(rf"\boxed{{{answer}}}", answer).correct
+    assert isinstance(VERIFIERS["math"].verify(rf"\boxed{{{answer}}}", gold), Verdict)
+    assert VERIFIERS["math"].verify(rf"\boxed{{{answer}}}", answer).correct
     assert time.process_time() - start < 2.0
 
 
@@ -114,8 +114,6 @@ def test_ten_thousand_calls_with_hangs_and_crashes_are_all_accounted_for():
     golds = [rng.choices(["pass", "hang", "exit"], [98, 1, 1])[0] for _ in range(10_000)]
     with RewardPool(num_workers=2) as pool:
         verdicts = pool.score([str(i) for i in range(10_000)], golds, "misbehave", deadline_s=0.5)
-        counts = pool.counts
     reasons = {"pass": "match", "hang": "timeout", "exit": "crashed"}
     assert [verdict.reason for verdict in verdicts] == [reasons[gold] for gold in golds]
     assert [v.answer for v in verdicts] == [str(i) if gold == "pass" else None for i, gold in enumerate(golds)]
-    assert (counts.scored, counts.timeouts, counts.crashes) == (10_000, golds.count("hang"), golds.count("exit"))

@@ -318,4 +318,3 @@ def test_a_worker_and_the_caller_give_the_same_verdicts():
     with RewardPool(num_workers=1) as pool:
         outputs, golds = zip(*pairs, strict=True)
         assert pool.score(outputs, golds, "math") == [judge(output, gold) for output, gold in pairs]
-        assert (pool.counts.scored, pool.counts.no_answer) == (4, 1)

@@ -35,7 +35,7 @@ def test_a_wrong_output_is_logged_with_the_contents_of_its_answer_tag():
 def test_it_pays_for_the_last_number_where_the_strict_rule_does_not(stated, gold):
     output = f"The result of all this would be {stated}"
     assert judge(output, str(gold)).correct == (stated == gold)
-    assert not VERIFIERS["math"].judge(output, str(gold)).correct
+    assert not VERIFIERS["math"].verify(output, str(gold)).correct
 
 
 @given(st.text(), st.integers(-99, 99))

@@ -10,7 +10,7 @@ import pytest
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import RewardPool, Verdict, register
-from pods_jax.rewards.pool import Counts
+from pods_jax.rewards.pool import MAX_STARTS, WALL_FACTOR, Troubles
 
 needs_memory_limit = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a worker's memory")
 
@@ -69,20 +69,19 @@ def test_order_is_kept_and_workers_are_reused(shared_pool):
         pytest.param("allocate", Verdict(False, None, "crashed"), marks=needs_memory_limit),
         ("print", Verdict(True, "2", "match")),
         ("read stdin", Verdict(True, "2", "match")),
+        ("fork", Verdict(True, "2", "match")),
+        ("fork and hang", Verdict(True, "2", "match")),
+        ("fork and exit", Verdict(False, None, "crashed")),
+        ("write to all descriptors", Verdict(True, "2", "match")),
+        ("close all descriptors", Verdict(False, None, "crashed")),
     ],
 )
 def test_one_bad_item_costs_only_itself(shared_pool, deed, verdict):
     golds = ["pass", "pass", deed, "pass", "pass"]
-    before = shared_pool.counts
     start = time.monotonic()
     verdicts = shared_pool.score(list("01234"), golds, "misbehave", deadline_s=0.5)
     assert time.monotonic() - start < 20
     assert verdicts == [verdict if gold == deed else Verdict(True, str(i), "match") for i, gold in enumerate(golds)]
-    assert shared_pool.counts == Counts(
-        before.scored + 5,
-        before.timeouts + (verdict.reason == "timeout"),
-        before.crashes + (verdict.reason == "crashed"),
-    )
 
 
 def test_the_deadline_is_for_one_item_and_not_for_the_start_of_a_worker():
@@ -132,7 +131,6 @@ def test_workers_load_neither_jax_nor_the_callers_main(shared_pool):
 def test_bounded_verifiers_run_in_this_process():
     with RewardPool() as pool:
         assert pool.score(["", ""], ["", ""], "process_bounded") == [Verdict(True, str(os.getpid()), "")] * 2
-        assert pool.counts == Counts(scored=2)
 
 
 def test_many_threads_may_share_a_pool(shared_pool):
@@ -161,11 +159,11 @@ def test_user_errors_reach_the_caller(shared_pool):
 
 
 def test_a_verifier_that_workers_cannot_import_is_a_user_error(shared_pool):
-    def judge(output: str, gold: str) -> Verdict:
+    def verify(output: str, gold: str) -> Verdict:
         return Verdict(True, output, "match")
 
-    judge.__module__ = "__main__"
-    register("defined_in_main")(judge)
+    verify.__module__ = "__main__"
+    register("defined_in_main")(verify)
     with pytest.raises(UserError, match="defined in __main__"):
         shared_pool.score([""], [""], "defined_in_main")
 
@@ -176,22 +174,124 @@ def test_outputs_and_golds_must_pair_up(shared_pool):
     assert shared_pool.score([], [], "misbehave") == []
 
 
+def score_in_thread(pool, *arguments, **options) -> tuple[threading.Thread, list[Verdict]]:
+    verdicts: list[Verdict] = []
+    caller = threading.Thread(target=lambda: verdicts.extend(pool.score(*arguments, **options)))
+    caller.start()
+    return caller, verdicts
+
+
 def test_close_ends_all_workers_even_busy_ones():
     pool = RewardPool(num_workers=2)
     pids = {int(verdict.answer) for verdict in pool.score([""] * 50, [""] * 50, "process")}
-    verdicts: list[Verdict] = []
-    caller = threading.Thread(target=lambda: verdicts.extend(pool.score([""], ["hang"], "misbehave", deadline_s=60)))
-    caller.start()
+    caller, verdicts = score_in_thread(pool, [""] * 3, ["hang"] * 3, "misbehave", deadline_s=60)
     time.sleep(0.5)
     start = time.monotonic()
     pool.close()
     caller.join(timeout=10)
     assert time.monotonic() - start < 5
-    assert [verdict.reason for verdict in verdicts] == ["crashed"]
+    assert [verdict.reason for verdict in verdicts] == ["closed"] * 3
     assert all(map(is_gone, pids))
     pool.close()
     with pytest.raises(RuntimeError):
         pool.score([""], ["pass"], "misbehave")
+
+
+def test_close_does_not_wait_for_the_rest_of_a_chunk():
+    pool = RewardPool(num_workers=1)
+    pool.score([""], ["pass"], "misbehave")
+    caller, verdicts = score_in_thread(pool, [""] * 60, ["hang"] * 60, "misbehave", deadline_s=0.1)
+    time.sleep(3)
+    start = time.monotonic()
+    pool.close()
+    caller.join(timeout=20)
+    assert time.monotonic() - start < 2
+    assert {verdict.reason for verdict in verdicts} == {"timeout", "closed"}
+    assert len(verdicts) == 60
+
+
+def test_close_is_prompt_while_a_worker_starts():
+    pool = RewardPool(num_workers=1)
+    caller, _ = score_in_thread(pool, [""], [""], "slow_start")
+    time.sleep(0.05)
+    pool.close()
+    caller.join(timeout=5)
+    assert not caller.is_alive()
+
+
+def test_a_verifier_that_only_waits_is_ended_by_the_wall_clock_and_the_verdict_says_so():
+    with RewardPool(num_workers=1) as pool:
+        pool.score([""], ["pass"], "misbehave")
+        start = time.monotonic()
+        verdicts = pool.score(["a", "b"], ["wait", "pass"], "misbehave", deadline_s=0.2)
+        assert time.monotonic() - start >= WALL_FACTOR * 0.2
+    assert [verdict.reason for verdict in verdicts] == ["wall timeout", "match"]
+
+
+def test_a_worker_that_is_frozen_for_longer_than_the_limit_of_processor_time_keeps_its_verdict():
+    with RewardPool(num_workers=1) as pool:
+        [first] = pool.score([""], [""], "process")
+        os.kill(int(first.answer), signal.SIGSTOP)
+        caller, verdicts = score_in_thread(pool, ["a"], ["doze"], "misbehave", deadline_s=0.3)
+        time.sleep(1.0)
+        os.kill(int(first.answer), signal.SIGCONT)
+        caller.join(timeout=10)
+    assert verdicts == [Verdict(True, "a", "match")]
+
+
+@pytest.mark.parametrize("deaths", [1, 3])
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch, deaths):
+    monkeypatch.setenv("STARTS", str(tmp_path / "starts"))
+    (tmp_path / "starts").write_bytes(b"x" * deaths)
+    with RewardPool(num_workers=1) as pool:
+        assert pool.score(["a"], ["b"], "killed_at_start") == [Verdict(True, "a", "match")]
+
+
+def test_a_worker_that_never_starts_is_a_user_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("STARTS", str(tmp_path / "starts"))
+    (tmp_path / "starts").write_bytes(b"x" * 100)
+    with (
+        RewardPool(num_workers=1) as pool,
+        pytest.raises(UserError, match=rf"did not start \(crashed, {MAX_STARTS} times\)"),
+    ):
+        pool.score(["a"], ["b"], "killed_at_start")
+    assert (tmp_path / "starts").stat().st_size == 100 - MAX_STARTS
+
+
+def test_a_pool_is_refused_in_a_forked_child():
+    script = """
+import os, misbehaving_verifiers
+from pods_jax.rewards import RewardPool, verify
+pool = RewardPool(1)
+[before] = pool.score([""], [""], "process")
+assert verify("", "pass", "misbehave")
+child = os.fork()
+if child == 0:
+    try:
+        pool.score([""], ["pass"], "misbehave")
+    except RuntimeError as error:
+        assert "forked child" in str(error)
+        assert verify("", "pass", "misbehave")
+        raise SystemExit(7)
+_, status = os.waitpid(child, 0)
+[after] = pool.score([""], [""], "process")
+print(os.waitstatus_to_exitcode(status), before.answer == after.answer)
+"""
+    with run_script(script) as program:
+        assert program.communicate(timeout=60)[0].split() == ["7", "True"]
+
+
+def test_troubles_are_told_in_one_line_and_again_when_they_change(caplog):
+    troubles = Troubles()
+    good = [Verdict(True, "1", "match")] * 250
+    bad = [Verdict(False, None, "timeout")] * 10
+    for verdicts in (good, good, good + bad, good + bad, good + good[:7] + bad[:3], good + bad, good + bad):
+        troubles.note("math", verdicts)
+    assert [record.message for record in caplog.records] == [
+        "verifier of task 'math': of the last 260 outputs 3.8% timeout; they count as wrong",
+        "verifier of task 'math': verdicts on nearly all of the last 260 outputs again",
+        "verifier of task 'math': of the last 260 outputs 3.8% timeout; they count as wrong",
+    ]
 
 
 def test_a_program_that_forgets_to_close_leaves_no_worker():

@@ -89,7 +89,6 @@ def test_arithmetic_answers_are_evaluated_and_nothing_else_is(pool, tmp_path):
     attacks = [attack.replace("open", "[open") for attack in attacks]
     assert set(reasons(pool, attacks, gold_of("spiral_matrix", "1 2 3"))) == {"mismatch"}
     assert not os.path.exists(trace)
-    assert pool.counts.crashes == pool.counts.timeouts == 0
 
 
 @needs_package

@@ -2,14 +2,17 @@ r"""Task "choice": one option letter, or yes/no (which is true/false).
 
 The answer is the marked one (see `extract`; so do "option is", "choice:", "the right one is", "answer must be"), read
 from its start: `B`, `(B)`, `B: a weak acid`, `\text{B}`, "option B", "B because ..". Without a marker it is a reply of
-one line that is an option ("B) 3.2 g"), "Option B is correct", "B would be the best one", or "Answer B". Refused: two
-letters ("A or B", "AB", "A; wait, B"), a question, a letter that begins a word ("Benzene"), an article ("A base").
+one line that is an option ("B) 3.2 g"), "Option B is correct", "B would be the best one", or "Answer B".
+
+Refused: a question, a letter that begins a word ("Benzene"), an article ("A base"), and two options, whatever stands
+between them ("A or B", "AB", "A. B. C.", "B -> C", "B vs A", "A; wait, B"). No second option is one that is withdrawn
+("B, not C", "B. C is wrong"), that stands in a reason ("B because C .."), or in a name ("B) vitamin C").
 """
 
 import re
 
 from pods_jax.errors import UserError
-from pods_jax.rewards.extract import after_phrase, after_thinking, final_answer
+from pods_jax.rewards.extract import HASHES, PHRASE, after_phrase, after_thinking, final_answer, following
 from pods_jax.rewards.verdict import Verdict, compared, no_answer, register
 
 _WORDS = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
@@ -23,8 +26,33 @@ _WORD = re.compile(r"(?P<word>yes|no|true|false)\b(?P<rest>.*)", re.IGNORECASE |
 _HEDGE = r"(?:actually|also|and|but|maybe|no|or|perhaps|possibly|wait)\b"
 _ANOTHER = re.compile(
     r"(?:\s*[,/&;+]\s*|[\s.,?]*\b(?:or|and)\s+(?:maybe\s|perhaps\s|possibly\s)?|\s+)"
-    r"\(?(?:[A-Z]|yes|no|true|false)\)?(?![\w'’])"
-    rf"|[\s,.;:?!(]{{1,8}}(?:{_HEDGE}[\s,.;:?!(]{{1,8}}){{1,4}}(?-i:[A-HJ-Z])\)?(?![\w'’])",
+    r"\(?(?!I\s[a-z])(?:[A-Z]|yes|no|true|false)\)?(?![\w'’])",
+    re.IGNORECASE,
+)
+_HEDGED = re.compile(
+    rf"[\s,.;:?!(]{{1,8}}(?:{_HEDGE}[\s,.;:?!(]{{1,8}}){{1,4}}(?-i:[A-HJ-Z])\)?(?![\w'’])", re.IGNORECASE
+)
+_NO_OPTION = re.compile(  # a bond, a quantity, a name
+    r"\b[CHNOFPSK](?:[-=≡–][CHNOFPSK])+\b|(?<![\w.])[0-9][0-9.]*\s?°?\s?[A-Za-z]\b"
+    r"|\b(?i:vitamin|hepatitis|point|type|group|class|figure|compound|element|sample|substance|reaction|beaker|gas|metal"
+    r"|molecule|atom|tube|step|line|side|city|plan|factor|phase|state|curve|reagent|product|structure|set|box)\s[A-Z]\b"
+)
+_WITHDRAWN = re.compile(
+    r"\b(?:not|rather\sthan|instead\sof|unlike)\s(?:(?:the|option|choice|answer)\s){0,2}\(?[A-Z]\)?(?![\w'’])"
+    r"|\b(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s)?\(?[A-Z]\)?\s(?:is|was)\s"
+    r"(?:incorrect|wrong|false|not\s(?:correct|right|true)|a\s(?:common\s)?distractor)\b"
+)
+_REASON = re.compile(r"\b(?:because|since|due\sto|as\s(?:it|they|the|this|that)|given)\s", re.IGNORECASE)
+_PROSE = (
+    r"\s(?!(?:because|since|as|is|was|are|would|must|should|due|or|and|but|vs|versus|then|to|also|not|plus)\b)[a-z]"
+)
+_LARGE = rf"(?:[B-HJ-Z]|[AI](?!{_PROSE}))(?![\w'’])"
+_SMALL = r"[a-h](?=\W*$|\s*[^\w\s'’-]|\s+[-–]|\s(?:vs|versus|or|and|then)\b)"
+_MENTION = re.compile(rf"(?<![\w'’])(?:{_LARGE}|{_SMALL}|(?i:yes|no|true|false)(?=\W*$|\s*[^\w\s'’-]))")
+_NEXT = re.compile(
+    rf"[^\w(]{{0,40}}(?:(?:not|then|rather|{_HEDGE})[^\w(]{{1,20}}){{0,4}}"
+    r"(?:\((?-i:[A-Z])\)|(?:(?-i:[A-HJ-Za-h])|yes|no|true|false)(?=\W*$|\s*[.,;:!?)/|&\n]|\s[-=–]*>"
+    r"|\s(?:or|and|vs)\b|\s(?:is|must\sbe|would\sbe|should\sbe|seems)\s(?!wrong|incorrect|false|not)))",
     re.IGNORECASE,
 )
 _REJECTED = re.compile(
@@ -56,7 +84,7 @@ def check(gold: str) -> None:
 
 
 @register("choice", bounded=True, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Compares two options.
 
     Raises:
@@ -76,8 +104,15 @@ def _expected(gold: str) -> str:
 def read_option(output: str) -> str | None:
     """The option of an output, an upper-case letter, "yes" or "no"; None if it commits to none."""
     output = output.translate(_FULL_WIDTH)
-    marked = final_answer(output) or after_phrase(after_thinking(output), _PHRASE)
-    return _option(marked or _unmarked(output))
+    reply = after_thinking(output)
+    marked = final_answer(output) or after_phrase(reply, _PHRASE) or ""
+    return None if _NEXT.match(_after(reply, marked)) else _option(marked or _unmarked(output))
+
+
+def _after(reply: str, marked: str) -> str:
+    """What follows an answer that "####" or a phrase marked, which ends with its line or sentence."""
+    rests = (following(reply, pattern) for pattern in (HASHES, PHRASE, _PHRASE))
+    return next((rest[len(marked) :] for rest in rests if marked and rest and rest.startswith(marked)), "")
 
 
 def _unmarked(output: str) -> str:
@@ -93,10 +128,19 @@ def _unmarked(output: str) -> str:
 def _option(text: str) -> str | None:
     bare = _WRAPPERS.sub("", text[:_MAX_CHARS]).strip(" \t\r\n.:")
     match = _WORD.match(bare) or _LETTER.match(bare)
-    if match is None or _ANOTHER.match(match["rest"]) or _REJECTED.match(match["rest"]):
+    if match is None or _names_another(match["rest"]) or _REJECTED.match(match["rest"]):
         return None
     if match.re is _WORD:
         return _WORDS[match["word"].lower()]
     letter = match["letter"]
     article = letter in ("A", "I") and bare.startswith(letter) and _ARTICLE.match(match["rest"])
     return None if article else letter.upper()
+
+
+def _names_another(rest: str) -> bool:
+    """Whether what follows an option offers another one; one that is withdrawn, or stands in a reason, is none."""
+    rest = _NO_OPTION.sub(" ", rest)
+    if _ANOTHER.match(rest) or _HEDGED.search(rest):
+        return True
+    said = _REASON.split(_WITHDRAWN.sub(" ", rest), maxsplit=1)[0]
+    return bool(_MENTION.search(said))

@@ -11,7 +11,7 @@ def check(gold: str) -> None:
 
 
 @register("exact", bounded=True, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Compares the stripped strings."""
     answer = output.strip()
     return compared(answer == gold.strip(), answer)

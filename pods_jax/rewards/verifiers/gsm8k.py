@@ -1,4 +1,8 @@
-"""Task "gsm8k": the final answer is a number equal to the gold (compared exactly, without tolerance)."""
+"""Task "gsm8k": the final answer is a number equal to the gold (compared exactly, without tolerance).
+
+An answer is a number with nothing but a unit after it; an equation, if what stands before "=" is a name or a
+calculation with that value; or a sentence that states one number (see `quantities`).
+"""
 
 import functools
 import re
@@ -6,7 +10,8 @@ from fractions import Fraction
 
 from pods_jax.errors import UserError
 from pods_jax.rewards.extract import final_answer
-from pods_jax.rewards.grammar.words import OTHER_SCALES, leading_scale
+from pods_jax.rewards.grammar.words import leading_scale
+from pods_jax.rewards.quantities import is_harmless, is_unit, stated_number
 from pods_jax.rewards.verdict import Verdict, compared, no_answer, register
 
 
@@ -16,15 +21,20 @@ def check(gold: str) -> None:
 
 
 @register("gsm8k", bounded=True, check=check)
-def judge(output: str, gold: str) -> Verdict:
-    """Compares two numbers; `extract` and `number` document what is read as one.
+def verify(output: str, gold: str) -> Verdict:
+    """Compares two numbers.
 
     Raises:
       UserError: if the gold is not a number.
     """
     expected = _expected(gold)
-    stated = parse_number(final_answer(output) or "")
+    stated = _stated(final_answer(output) or "")
     return no_answer() if stated is None else compared(stated == expected, str(stated))
+
+
+def _stated(answer: str) -> Fraction | None:
+    number = parse_number(answer)
+    return parse_number(stated_number(_tidy(answer)) or "") if number is None else number
 
 
 @functools.lru_cache(maxsize=4096)
@@ -59,24 +69,43 @@ _NUMBER = re.compile(
     r"(?:/(?P<denominator>[0-9]+))?"
     r"(?P<unit>\D*)"
 )
-_UNIT_WORD = re.compile(r"/?[^\W\d_]+(?:[-'][^\W\d_]+)*")
-_MAX_UNIT_WORDS = 4
-_OPERATIONS = frozenset({"cubed", "divided", "factorial", "minus", "over", "plus", "squared", "times", "x"})
-_ALTERNATIVES = frozenset({"and", "but", "less", "more", "not", "or", "than", "to"})
-_MULTIPLES = OTHER_SCALES | {"k"}
 
 
 def parse_number(text: str) -> Fraction | None:
     """The number that `text` states, by the rules above; None if it does not state exactly one."""
     if len(text) > MAX_CHARS or _COMPARISON.search(text):
         return None
-    match = _NUMBER.fullmatch(_tidy(text).rpartition("=")[2].strip())
-    scale = match and _scale(match["unit"])
-    if scale is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
+    *before, last = _tidy(text).split("\n")
+    return _equation(last) if all(map(_is_true_calculation, before)) else None
+
+
+def _is_true_calculation(line: str) -> bool:
+    return "=" in line and not any(map(_is_name, line.split("="))) and _equation(line) is not None
+
+
+def _equation(line: str) -> Fraction | None:
+    """The number after the last "=", if what stands before each is a name, or a calculation with that value."""
+    *terms, last = line.split("=")
+    value = _quantity(last.strip())
+    return value if all(_is_name(term) or calculated(term) == value for term in terms) else None
+
+
+def _is_name(text: str) -> bool:
+    """Whether what stands before "=" is nothing, a variable, or words that leave the number as it is."""
+    words = text.split()
+    return (len(words) == 1 and len(words[0]) == 1 and words[0].isalpha()) or all(map(is_harmless, words))
+
+
+def _quantity(text: str) -> Fraction | None:
+    """The number of "5", "-1/2", "1,200 dollars", "1.5 million miles"."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or sum(map(str.isdigit, text)) > MAX_DIGITS or not int(match["denominator"] or 1):
         return None
     numerator = Fraction(match["sign"] + re.sub("[, ]", "", match["digits"]) + match["decimals"])
-    denominator = int(match["denominator"] or 1)
-    return numerator / denominator * scale if denominator else None
+    words = match["unit"].replace("/", " /").strip(" %°.()").split()
+    scale, units = leading_scale([word.lower() for word in words])
+    value = numerator / int(match["denominator"] or 1) * scale
+    return value if is_unit(" ".join(words[len(words) - len(units) :]), value) else None
 
 
 def _tidy(text: str) -> str:
@@ -87,12 +116,60 @@ def _tidy(text: str) -> str:
     return text.strip(" \t\r\n*`\"'")
 
 
-def _scale(unit: str) -> int | None:
-    """What the words after the number multiply it by; None if they are not a unit."""
-    words = unit.strip(" %°.()").lower().replace("/", " /").split()
-    if len(words) > _MAX_UNIT_WORDS or not (_OPERATIONS | _ALTERNATIVES).isdisjoint(words):
+# ---------------------------------------------------------------- calculations
+
+
+MAX_NESTING = 20
+MAX_SYMBOLS = 60
+
+_UNITS = re.compile(r"/[^\W\d_]{2,}|(?!\bx\b)[^\W\d_]+|[%$]")
+_SYMBOL = re.compile(r"\s*([0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+|[-+*/()])")
+_SIGNS = str.maketrans({"·": "*", "⋅": "*", "÷": "/", "x": "*"})
+
+
+def calculated(text: str) -> Fraction | None:
+    """The value of a sum of products of numbers, units aside ("9 eggs/day * $2/egg" is 18); None if it is none."""
+    text = text.replace("\\times", "*").replace("\\cdot", "*").replace("×", "*")
+    if not all(is_harmless(word) for word in _UNITS.findall(text) if word not in "%$"):
         return None
-    if not all(map(_UNIT_WORD.fullmatch, words)) or any(map(str.isnumeric, unit)):  # "½" is a letter to `re`
+    plain = _UNITS.sub(" ", text).translate(_SIGNS).rstrip()
+    symbols = _SYMBOL.findall(plain)
+    if len(plain) > MAX_CHARS or len(symbols) > MAX_SYMBOLS or _SYMBOL.sub("", plain):
         return None
-    scale, units = leading_scale(words)
-    return None if units and units[0] in _MULTIPLES else scale
+    try:
+        value, rest = _sum(symbols, 0)
+    except (ArithmeticError, IndexError, ValueError):
+        return None
+    return None if rest else value
+
+
+def _sum(symbols: list[str], depth: int) -> tuple[Fraction, list[str]]:
+    value, rest = _product(symbols, depth)
+    while rest and rest[0] in "+-":
+        term, after = _product(rest[1:], depth)
+        value, rest = value + term if rest[0] == "+" else value - term, after
+    return value, rest
+
+
+def _product(symbols: list[str], depth: int) -> tuple[Fraction, list[str]]:
+    value, rest = _factor(symbols, depth)
+    while rest and rest[0] in "*/":
+        factor, after = _factor(rest[1:], depth)
+        value, rest = value * factor if rest[0] == "*" else value / factor, after
+    return value, rest
+
+
+def _factor(symbols: list[str], depth: int) -> tuple[Fraction, list[str]]:
+    """Raises IndexError, ValueError or ArithmeticError where no factor begins."""
+    first, rest = symbols[0], symbols[1:]
+    if depth > MAX_NESTING:
+        raise ValueError("nested too deeply")
+    if first == "-":
+        value, rest = _factor(rest, depth + 1)
+        return -value, rest
+    if first == "(":
+        value, rest = _sum(rest, depth + 1)
+        if rest[0] != ")":
+            raise ValueError("unbalanced")
+        return value, rest[1:]
+    return Fraction(first.replace(",", "")), rest

@@ -11,7 +11,6 @@ need.
 
 import contextlib
 import functools
-import json
 import re
 import sys
 import threading
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from pods_jax import exact_json
 from pods_jax.errors import UserError
 from pods_jax.registry import nearest
 from pods_jax.rewards.extract import after_thinking, final_answer
@@ -34,7 +34,7 @@ def prepare() -> None:
 
 
 @register("reasoning_gym", prepare=prepare)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Correct if the data set's scorer gives 1.0; an exception in the scorer is its reason for "not correct".
 
     Raises:
@@ -77,7 +77,7 @@ def _package() -> ModuleType:
 def _problem(gold: str) -> tuple[Callable, Mapping[str, Any]]:
     """The scorer and the entry of a gold, after the entry's own answer got the full score."""
     try:
-        problem = json.loads(gold)
+        problem = exact_json.loads(gold)
         name, entry = str(problem["dataset"]), problem["entry"]
         answer = str(entry["answer"])
     except (ValueError, TypeError, KeyError) as error:
