@@ -188,7 +188,7 @@ def test_a_prompt_that_cannot_be_rendered_names_its_row(tmp_path):
 
 
 def test_text_that_cannot_be_encoded_names_its_row(tmp_path):
-    with pytest.raises(UserError, match=r"rows\.jsonl:1: .*cannot be tokenised") as error:
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: .*cannot be encoded") as error:
         load_data(chat_config(tmp_path, [{"problem": "Find \ud800.", "answer": "1"}, ROWS[1]]))
     assert str(error.value).isprintable()
 
