@@ -350,7 +350,7 @@ class EvaluationSet:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """Evaluations: sampled completions and a greedy one for each of the first num_prompts test problems."""
+    """Evaluations: sampled completions and a greedy one for each of num_prompts test problems, always the same ones."""
 
     num_prompts: int = 256
     """Number of test problems."""
@@ -362,6 +362,10 @@ class EvaluationConfig:
     """Number of most probable tokens that can be drawn; 0: all."""
     top_p: float = 1.0
     """Probability mass of the most probable tokens that can be drawn; 1: all."""
+    greedy: bool = True
+    """True: each problem has a greedy completion too."""
+    max_completion_length: int | None = None
+    """Tokens after which a completion is truncated; None: rollout.max_completion_length."""
     batch_size: int = 64
     """Problems whose completions are sampled together."""
     sets: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)

@@ -38,7 +38,7 @@ _NOT_NEGATIVE = (
 _POSITIVE_OR_NONE = (
     "rollout.max_cache_bytes_per_device", "objective.importance_sampling_cap", "objective.delta",
     "objective.importance_sampling_floor",
-    "optimizer.logprob_chunk_size", "training.max_minutes",
+    "optimizer.logprob_chunk_size", "training.max_minutes", "evaluation.max_completion_length",
 )  # fmt: skip
 
 
@@ -209,7 +209,10 @@ def _rewards(config: Config) -> Iterator[str]:
 
 
 def _evaluation_sets(config: Config) -> Iterator[str]:
-    sets, problems = config.evaluation.parsed_sets()
+    e = config.evaluation
+    sets, problems = e.parsed_sets()
+    if not e.greedy and 0 in (e.num_samples, *(chosen.num_samples for chosen in sets.values())):
+        yield "evaluation.greedy = False leaves nothing to evaluate where num_samples is 0"
     yield from problems
     for prefix, chosen in sets.items():
         if chosen.name not in DATASETS:

@@ -1,7 +1,9 @@
 """Accuracy on the test problems: k samples at a temperature, and greedy."""
 
+import math
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float
 
 from pods_jax.config.schema import Config
 from pods_jax.models.decoder import Params
@@ -25,7 +28,8 @@ def evaluate(run: Run) -> dict[str, float]:
     """Means over test problems, each problem's samples averaged first. Keys:
 
     accuracy, format, both (correct and fully formatted), mean_length, truncated of the samples; accuracy/KIND for each
-    kind of problem; greedy_accuracy, greedy_format, greedy_both; the same with PREFIX/ before for each of
+    kind of problem; with several samples pass@K (see `pass_at`) for K = 1, 2, 4, ... and their number, and maj@K of all
+    (see `majority`); greedy_accuracy, greedy_format, greedy_both; the same with PREFIX/ before for each of
     `evaluation.sets`. The random keys are the same in every evaluation.
     """
     params = run.sampling_params()
@@ -60,6 +64,8 @@ def _scored(run: Run, params: Params, test: TokenisedExamples, num_samples: int)
         sampled = _scores(run, params, test, num_samples, run.config.evaluation.temperature)
         metrics |= {k: float(v.mean()) for k, v in sampled.items()}
         metrics |= _by_kind([x.kind for x in test.examples], sampled["accuracy"])
+    if not run.config.evaluation.greedy:
+        return metrics
     greedy = _scores(run, params, test, 1, 0.0)
     return metrics | {f"greedy_{k}": float(greedy[k].mean()) for k in ("accuracy", "format", "both")}
 
@@ -76,6 +82,7 @@ def _scores(
     e = run.config.evaluation
     total = len(test.examples)
     options = {"num_generations": num_samples, "temperature": temperature, "top_k": e.top_k, "top_p": e.top_p}
+    options["max_new_tokens"] = e.max_completion_length
     with DaemonThread() as thread:
         batches = []
         for start in range(0, total, e.batch_size):
@@ -98,7 +105,45 @@ def _batch_scores(rewarder: Rewarder, completions: Completions, verified: Verifi
         "mean_length": completions.lengths,
         "truncated": completions.truncated,
     }
-    return {k: v.reshape(completions.lengths.shape).mean(1) for k, v in scores.items()}
+    shape = completions.lengths.shape
+    means = {k: v.reshape(shape).mean(1) for k, v in scores.items()}
+    if shape[1] == 1:
+        return means
+    correct = verified.correct.reshape(shape)
+    answers = [verified.answers[i : i + shape[1]] for i in range(0, len(verified.answers), shape[1])]
+    means |= {f"pass@{k}": pass_at(k, correct) for k in _powers_of_two(shape[1])}
+    return means | {f"maj@{shape[1]}": majority(answers, correct)}
+
+
+def _powers_of_two(n: int) -> list[int]:
+    """1, 2, 4, ... below n, and n."""
+    return [*(2**i for i in range(n.bit_length()) if 2**i < n), n]
+
+
+def pass_at(k: int, correct: Bool[np.ndarray, "P n"]) -> Float[np.ndarray, " P"]:
+    """Probability that one of k samples is right, unbiased from c right ones of n: 1 - C(n - c, k) / C(n, k).
+
+    Chen et al. 2021 (arXiv 2107.03374), equation 1.
+    """
+    n = correct.shape[1]
+    wrong = (~correct).sum(1)
+    return np.array([1.0 - math.comb(int(w), k) / math.comb(n, k) for w in wrong])
+
+
+def majority(answers: Sequence[Sequence[str | None]], correct: Bool[np.ndarray, "P n"]) -> Float[np.ndarray, " P"]:
+    """Whether the most frequent answer is right; the share of right ones where several are equally frequent.
+
+    An output without an answer has no vote (Wang et al. 2022, arXiv 2203.11171).
+    """
+    return np.array([_winner_is_right(a, c) for a, c in zip(answers, correct, strict=True)])
+
+
+def _winner_is_right(answers: Sequence[str | None], correct: Bool[np.ndarray, " n"]) -> float:
+    votes = Counter(answer for answer in answers if answer is not None)
+    right = {answer for answer, ok in zip(answers, correct, strict=True) if ok}
+    most = max(votes.values(), default=0)
+    winners = [answer for answer, count in votes.items() if count == most]
+    return sum(winner in right for winner in winners) / max(len(winners), 1)
 
 
 class DaemonThread:

@@ -40,14 +40,15 @@ class Sampler:
         top_k: int = 0,
         top_p: float = 1.0,
         first_samples: Sequence[int] | None = None,
+        max_new_tokens: int | None = None,
     ) -> Completions:
-        """Completions of tokenised prompts (see `generate`)."""
+        """Completions of tokenised prompts (see `generate`); max_new_tokens None: rollout.max_completion_length."""
         return generate(
             self.model,
             params,
             prompts,
             num_generations=num_generations,
-            max_new_tokens=self.config.max_completion_length,
+            max_new_tokens=max_new_tokens or self.config.max_completion_length,
             key=key,
             temperature=temperature,
             top_k=top_k,
@@ -68,13 +69,14 @@ class Verified(NamedTuple):
 
     Attributes:
       texts: decoded.
-      correct: [R] raw correctness; reasons: [R] the verdicts' reasons.
+      correct: [R] raw correctness; reasons: [R] the verdicts' reasons; answers: [R] those that were read, or None.
       rewards: [R] the weighted sum of the parts; parts: [R] each, by name, NaN where one says nothing.
     """
 
     texts: list[str]
     correct: np.ndarray
     reasons: list[str]
+    answers: list[str | None]
     rewards: np.ndarray
     parts: dict[str, np.ndarray]
 
@@ -135,7 +137,8 @@ class Rewarder:
         verdicts = self._verdicts(outputs)
         outputs = dataclasses.replace(outputs, correct=[v.correct for v in verdicts])
         rewards, parts = compose(outputs, weights_of(self.config.parts), dict(self.config.functions))
-        return _columns(texts, outputs.correct, [v.reason for v in verdicts], rewards, parts)
+        reasons = [v.reason for v in verdicts]
+        return _columns(texts, outputs.correct, reasons, [v.answer for v in verdicts], rewards, parts)
 
     def _verdicts(self, outputs: Outputs) -> list[Verdict]:
         """Verifiers see the prefill too; functions of the user's get the completions as they are, as TRL's do."""
@@ -151,18 +154,20 @@ def gathered(own: Verified) -> Verified:
         own.texts,
         own.correct.tolist(),
         own.reasons,
+        own.answers,
         own.rewards.tolist(),
         *(p.tolist() for p in own.parts.values()),
     )
-    texts, correct, reasons, rewards, *parts = zip(*exchange([*zip(*columns, strict=True)]), strict=True)
-    return _columns(texts, correct, reasons, rewards, dict(zip(own.parts, parts, strict=True)))
+    texts, correct, reasons, answers, rewards, *parts = zip(*exchange([*zip(*columns, strict=True)]), strict=True)
+    return _columns(texts, correct, reasons, answers, rewards, dict(zip(own.parts, parts, strict=True)))
 
 
-def _columns(texts, correct, reasons, rewards, parts) -> Verified:
+def _columns(texts, correct, reasons, answers, rewards, parts) -> Verified:
     return Verified(
         list(texts),
         np.array(correct, bool),
         list(reasons),
+        list(answers),
         np.array(rewards, np.float32),
         {name: np.array(values) for name, values in parts.items()},
     )

@@ -5,6 +5,8 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pods_jax.config.schema import Config, to_dict
 from pods_jax.data import DATASETS, Dataset, Example, columns_of
 from pods_jax.data.chat import ChatOptions
@@ -59,7 +61,7 @@ def load_data(config: Config, date: datetime.date | None = None) -> RunData:
         tokenizer = char_tokenizer(config, dataset)
         _check_demonstrations(config, dataset)
     limit = config.rollout.max_prompt_length
-    test = dataset.test[: config.evaluation.num_prompts]
+    test = _subset(dataset.test, config.evaluation.num_prompts)
     return RunData(
         dataset,
         tokenizer,
@@ -77,6 +79,13 @@ def chat_options(config: Config, date: datetime.date | None = None) -> ChatOptio
     """The choices of a config about chat templates."""
     d = to_dict(config.data)
     return ChatOptions(d["chat_template"], d["chat_template_kwargs"], d["system_role"], date)
+
+
+def _subset(examples: Sequence[Example], count: int) -> Sequence[Example]:
+    """`count` of the examples in their order, always the same ones: a file's first ones may all be of one kind."""
+    if count >= len(examples):
+        return examples
+    return [examples[i] for i in sorted(np.random.default_rng(0).permutation(len(examples))[:count])]
 
 
 def load_dataset(config: Config) -> Dataset:
@@ -128,7 +137,7 @@ def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Ex
         options = to_dict(chosen)["options"]
         other = _other_set(config, dataset.task, chosen.name, chosen.path, options)
         examples, _ = _checked(other.test, dataset.task, options.get("on_bad", "error"))
-        found[prefix] = _rendered(examples[: chosen.num_prompts], config.data.prompt_template)
+        found[prefix] = _rendered(_subset(examples, chosen.num_prompts), config.data.prompt_template)
     return found
 
 

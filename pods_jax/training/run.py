@@ -227,11 +227,13 @@ def _check_context(config: Config, data: RunData, model: ModelConfig) -> None:
     """UserError if the longest prompt and completion are beyond the positions that the model was made for."""
     sets = (data.train, data.test, *data.others.values())
     prompt = max(len(tokens) for examples in sets for tokens in examples.tokens)
-    completion, limit = config.rollout.max_completion_length, model.max_position_embeddings
+    completion = max(config.rollout.max_completion_length, config.evaluation.max_completion_length or 0)
+    limit = model.max_position_embeddings
     if prompt + completion > limit and not config.model.allow_longer_context:
         raise UserError(
-            f"{config.model.path}: the longest prompt has {prompt} tokens and rollout.max_completion_length is "
-            f"{completion}, together more than the model's max_position_embeddings = {limit} "
+            f"{config.model.path}: the longest prompt has {prompt} tokens and rollout.max_completion_length (or "
+            f"evaluation.max_completion_length) is {completion}, together more than the model's "
+            f"max_position_embeddings = {limit} "
             "(model.allow_longer_context = True allows it)"
         )
 

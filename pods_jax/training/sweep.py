@@ -243,7 +243,7 @@ def table(runs: Sequence[SweepRun], metric: str = "accuracy") -> dict[str, dict[
 def _row(summaries: Sequence[Mapping[str, Any]], metric: str) -> dict[str, float]:
     if not summaries:
         return {"finished": 0.0}
-    after = np.array([s["after"].get(metric, s["after"]["greedy_accuracy"]) for s in summaries])
+    after = np.array([s["after"].get(metric, s["after"].get("greedy_accuracy")) for s in summaries])
     seconds = np.array([s["wall_time_s"] for s in summaries])
     steps = np.array([s["steps"] for s in summaries])
     columns = {metric: after, "wall_time_s": seconds, "seconds_per_step": seconds / np.maximum(steps, 1)}

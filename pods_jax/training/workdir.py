@@ -104,7 +104,7 @@ def is_workdir(path: Path) -> bool:
 def best_step(evals: Sequence[Mapping[str, Any]]) -> int | None:
     """The step of the most accurate evaluated policy, the first of equals; None if none was trained."""
     trained = [e for e in evals if e["step"]]
-    return max(trained, key=lambda e: e.get("accuracy", e["greedy_accuracy"]))["step"] if trained else None
+    return max(trained, key=lambda e: e.get("accuracy", e.get("greedy_accuracy")))["step"] if trained else None
 
 
 def refuse_other_config(path: Path, config: Config, except_section: str | None = None) -> None:

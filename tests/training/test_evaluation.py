@@ -1,10 +1,12 @@
 """Evaluations: on several sets, of restricted samples, and by the clock."""
 
+import itertools
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from pods_jax.config.schema import from_mapping
@@ -12,7 +14,7 @@ from pods_jax.config.validate import violations
 from pods_jax.io import read_jsonl
 from pods_jax.rewards import RewardPool
 from pods_jax.training import Reporter, evaluate_checkpoint, loop, train
-from pods_jax.training.evaluation import DaemonThread, evaluate
+from pods_jax.training.evaluation import DaemonThread, evaluate, majority, pass_at
 from pods_jax.training.prompts import load_data
 from pods_jax.training.run import make_run
 
@@ -112,3 +114,47 @@ with DaemonThread() as thread:
         time.sleep(0.5)
         program.send_signal(signal.SIGINT)
         assert program.wait(timeout=20) != 0
+
+
+# ---------------------------------------------------------------- pass@k and maj@k
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 1), (4, 2), (6, 3), (5, 5)])
+def test_pass_at_k_is_the_mean_over_all_subsets(n, k):
+    """Over every way to draw k of the n samples."""
+    correct = np.arange(n) < np.arange(n + 1)[:, None]  # 0 to n right ones
+    expected = [np.mean([row[list(drawn)].any() for drawn in itertools.combinations(range(n), k)]) for row in correct]
+    np.testing.assert_allclose(pass_at(k, correct), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("answers", "correct", "expected"),
+    [
+        (["3", "3", "4"], [1, 1, 0], 1.0),
+        (["4", "4", "3"], [0, 0, 1], 0.0),
+        (["3", "4", None, None], [1, 0, 0, 0], 0.5),  # a tie, and two without a vote
+        ([None, None], [0, 0], 0.0),
+        (["a", "b", "c"], [0, 0, 1], 1 / 3),
+    ],
+)
+def test_the_most_frequent_answer_is_what_counts(answers, correct, expected):
+    assert majority([answers], np.array([correct], bool)) == [pytest.approx(expected)]
+
+
+def test_several_samples_have_pass_at_k(trained):
+    found = scores(trained)
+    assert found["pass@1"] == pytest.approx(found["accuracy"])
+    assert found["pass@1"] <= found["pass@2"] <= found["pass@4"]
+    assert 0 <= found["maj@4"] <= found["pass@4"]
+
+
+def test_greedy_completions_may_be_left_out_and_lengths_be_evaluations_own(trained):
+    trained.evaluation.greedy = False
+    trained.evaluation.max_completion_length = 1
+    found = scores(trained)
+    assert not any(name.startswith("greedy") for name in found)
+    assert found["mean_length"] == 1
+    trained.evaluation.num_samples = 0
+    assert violations(from_mapping(trained)[0]) == [
+        "evaluation.greedy = False leaves nothing to evaluate where num_samples is 0"
+    ]

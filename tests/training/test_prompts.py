@@ -206,3 +206,13 @@ def test_keys_that_do_not_fit_are_named(system_role, rank, path):
     bad = config(data=DataConfig(system_role=system_role), lora=LoraConfig(rank=rank, path=path))
     (problem,) = violations(bad)
     assert problem.startswith("lora.path" if path else "data.system_role = 'nowhere'")
+
+
+def test_fewer_test_problems_are_spread_over_the_file_and_always_the_same(tiny):
+    whole = load_data(from_mapping(tiny)[0]).test.examples
+    tiny.evaluation.num_prompts = 5
+    few, again = (load_data(from_mapping(tiny)[0]).test.examples for _ in range(2))
+    assert few == again
+    assert len(few) == 5
+    assert few != whole[:5]
+    assert list(few) == [example for example in whole if example in few]

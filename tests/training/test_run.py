@@ -99,7 +99,7 @@ def test_prompt_and_completion_fit_the_models_context(tiny, tmp_path):
             load_policy(changed, data, make_mesh(), print)
             continue
         message = (
-            rf"longest prompt has {longest} tokens and rollout\.max_completion_length is {length}, .*"
+            rf"longest prompt has {longest} tokens and rollout\.max_completion_length .* is {length}, .*"
             r"max_position_embeddings = 12 \(model\.allow_longer_context"
         )
         with pytest.raises(UserError, match=message):
