@@ -9,7 +9,7 @@ PODS, which was slower.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from pods_jax.analysis.style import METHODS, SHADES, Look
+from pods_jax.analysis.style import LOOKS, SHADES, Look
 
 WINDOW = 3
 """Accuracies are running means over so many evaluations."""
@@ -39,7 +39,7 @@ _DEMO = (
 
 
 def _demo(method: str, *overrides: str, look: Look | None = None) -> Variant:
-    return Variant(f"configs/demo.py:{method}", look or METHODS[method], (*_DEMO, *overrides))
+    return Variant(f"configs/demo.py:{method}", look or LOOKS[method], (*_DEMO, *overrides))
 
 
 def _larger(method: str, *overrides: str, look: Look | None = None) -> Variant:
@@ -58,7 +58,7 @@ def _size(key: str, size: int, shade: int, *overrides: str) -> Variant:
 
 
 def _mixed(method: str, *overrides: str) -> Variant:
-    return Variant(f"configs/mixed.py:{method}", METHODS[method], (*_LEAN, *overrides))
+    return Variant(f"configs/mixed.py:{method}", LOOKS[method], (*_LEAN, *overrides))
 
 
 _CANDIDATES = "allocation.options={'candidates': 12, 'on_exhausted': 'train_partial'}"
@@ -78,7 +78,7 @@ VARIANTS: Mapping[str, Variant] = {
     "pods": _demo("pods"),
     "random": _demo("random"),
     "max_reward": _demo("max_reward"),
-    "percentile": _demo("pods", "selection.rule=percentile", look=METHODS["percentile"]),
+    "percentile": _demo("pods", "selection.rule=percentile", look=LOOKS["percentile"]),
     "n=32": _size("n", 32, 0),
     "n=128": _size("n", 128, 1),
     "n=256": _size("n", 256, 2),

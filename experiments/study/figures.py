@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from pods_jax.analysis.curves import PHASES
 from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, draw_curves
-from pods_jax.analysis.style import METHODS, Look, new_figure
+from pods_jax.analysis.style import LOOKS, Look, new_figure
 from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
 from study.tables import (
     Found,
@@ -75,9 +75,9 @@ def draw_costs(name: str, costs: Numbers, out: Path) -> Path:
         over_n.set(xlabel=f"n rollouts generated (m = {main[1]})", ylabel="seconds per step")
         over_m.set(xlabel=f"m rollouts trained on (n = {main[0]})")
         shares = np.geomspace(0.1, 100, 200)
-        gain.plot(shares, model.gain(*main, shares), color=METHODS["pods"].color)
+        gain.plot(shares, model.gain(*main, shares), color=LOOKS["pods"].color)
         here = model.c / model.b
-        gain.plot([here], [model.gain(*main)], marker="o", markersize=5, color=METHODS["pods"].color)
+        gain.plot([here], [model.gain(*main)], marker="o", markersize=5, color=LOOKS["pods"].color)
         gain.annotate("here", (here, model.gain(*main)), xytext=(-4, 4), textcoords="offset points", ha="right")
         gain.axhline(1.7, color="#444444", linestyle=":", linewidth=0.8)
         gain.set(xscale="log", xlabel="c / b (to train / to generate)")
@@ -90,7 +90,7 @@ def _draw_fit(axes: Axes, measured: Mapping[int, float], fit) -> None:
     sizes = np.array(sorted(measured))
     line = np.linspace(0, sizes[-1], 50)
     axes.plot(line, fit(line), color="#666666", label="a + b n + c m")
-    axes.plot(sizes, [measured[s] for s in sizes], "o", color=METHODS["pods"].color, label="measured")
+    axes.plot(sizes, [measured[s] for s in sizes], "o", color=LOOKS["pods"].color, label="measured")
     axes.set(ylim=(0, None), xlim=(0, None))
     axes.legend()
 
