@@ -15,6 +15,7 @@ from typing import Any
 
 from pods_jax.analysis.runs import RunRecord, find_runs
 from pods_jax.analysis.style import SHADES, Look, look_of
+from pods_jax.config.methods import METHODS
 from pods_jax.config.schema import flat
 from pods_jax.errors import UserError
 
@@ -28,7 +29,7 @@ class RunGroup:
     """Runs of one config with several seeds.
 
     Attributes:
-      method: a key of `style.LOOKS`, or the name of a selection rule or allocator.
+      method: a key of `METHODS`, or an allocator and selection rule (see `method_of`).
       label: the method, with what tells it from other groups of the same method, and the data set if there are several.
       n, m: rollouts generated and kept a prompt.
       config: flat, without seeds.
@@ -119,23 +120,46 @@ def main_sizes(groups: Sequence[RunGroup]) -> tuple[int, int]:
 # ---------------------------------------------------------------- methods
 
 
-_RULES = {"max_variance": "pods", "max_variance_authors": "pods", "max_reward": "max_reward"}
+_SHOWN_AS = {"pods_authors": "pods"}
 
 
 def method_of(config: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -> str:
-    """The method of a flat config among others.
+    """The name in `METHODS` of a flat config among others; without one, its allocator and selection rule.
 
     GRPO that generates as many rollouts a prompt as one of the selecting methods is GRPO-GA.
     """
-    rule = config["selection.rule"]
-    allocator = config["allocation.name"]
-    if allocator != "uniform":
-        name = "dapo" if allocator == "dynamic_sampling" else allocator
-        return name if rule == "all" else f"{name}_{_RULES.get(rule, rule)}"
-    if rule != "all":
-        return _RULES.get(rule, rule)
+    name = _method_name(config)
+    if name != "grpo":
+        return _SHOWN_AS.get(name, name)
     selecting = {_rollouts_a_prompt(c) for c in configs if c["selection.rule"] != "all"}
     return "grpo_ga" if _rollouts_a_prompt(config) in selecting else "grpo"
+
+
+def _method_name(config: Mapping[str, Any]) -> str:
+    """Of the methods with the config's rule and allocator, the one with most keys of the objective, all of them met.
+
+    An experiment may give all its methods one objective; then the first of them counts.
+    """
+    wanted = _rule_and_allocator(config)
+    same = {name: _objective(keys) for name, keys in METHODS.items() if _rule_and_allocator(keys) == wanted}
+    if not same:
+        return _composed_name(*wanted)
+    met = [name for name, keys in same.items() if all(config[key] == value for key, value in keys.items())]
+    return max(met or [next(iter(same))], key=lambda name: len(same[name]))
+
+
+def _rule_and_allocator(keys: Mapping[str, Any]) -> tuple[str, str]:
+    return keys["selection.rule"], keys.get("allocation.name", "uniform")
+
+
+def _objective(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if key.startswith("objective.")}
+
+
+def _composed_name(rule: str, allocator: str) -> str:
+    if allocator == "uniform":
+        return rule
+    return allocator if rule == "all" else f"{allocator}_{'pods' if rule == 'max_variance' else rule}"
 
 
 def _rollouts_a_prompt(config: Mapping[str, Any]) -> int:

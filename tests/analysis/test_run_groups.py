@@ -22,6 +22,8 @@ from pods_jax.analysis.run_groups import (
 )
 from pods_jax.analysis.runs import RunRecord
 from pods_jax.analysis.style import LOOKS
+from pods_jax.config.methods import METHODS
+from pods_jax.config.schema import default_config, flat
 
 
 def runs_to(*steps, finished=()):
@@ -169,12 +171,35 @@ def test_rules_of_one_method_are_told_apart(tmp_path):
 
 def test_grpo_that_generates_as_much_a_prompt_in_smaller_groups_is_grpo_ga():
     def config(n, rule, groups):
-        return {
+        return flat(default_config().to_dict()) | {
             "rollout.num_generations": n,
             "selection.rule": rule,
-            "allocation.name": "uniform",
             "allocation.options.groups_per_prompt": groups,
         }
 
     pods, ga, grpo = config(128, "max_variance", 4), config(32, "all", 16), config(32, "all", 1)
     assert [method_of(c, [pods, ga, grpo]) for c in (pods, ga, grpo)] == ["pods", "grpo_ga", "grpo"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_config_of_a_method_bears_its_name(name):
+    def keys(name):
+        config = default_config()
+        config.update_from_flattened_dict(METHODS[name])
+        return flat(config.to_dict())
+
+    shown = {"pods_authors": "pods"}.get(name, name)
+    assert method_of(keys(name), [keys("pods"), keys(name)]) == shown
+
+
+def test_methods_that_share_an_objective_and_those_without_a_name():
+    def named(rule, allocator, **objective):
+        config = flat(default_config().to_dict()) | {"selection.rule": rule, "allocation.name": allocator}
+        return method_of(config | {f"objective.{k}": v for k, v in objective.items()}, [])
+
+    assert named("all", "dynamic_sampling", loss_type="grpo") == "dapo"
+    assert named("max_variance", "uniform", loss_type="dapo") == "pods"
+    assert named("all", "greso") == "greso"
+    assert named("max_variance", "greso") == "greso_pods"
+    assert named("random", "greso") == "greso_random"
+    assert named("shifted", "uniform") == "shifted"
