@@ -1,4 +1,4 @@
-"""Tables as Markdown, and their place in a document: between `<!-- study:NAME -->` and `<!-- end -->`."""
+"""The study's tables as Markdown, and their places in a document, `<!-- study:NAME -->` to `<!-- end -->`."""
 
 import math
 import re
@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(document: Path, blocks: Mapping[str, str]) -> None:
-    """Writes the blocks that there are into their places; other places stay as they are.
+    """Writes the given blocks into their places; other places stay as they are.
 
     Raises:
       UserError: the document has no place for one of them.
@@ -26,7 +26,7 @@ def fill(document: Path, blocks: Mapping[str, str]) -> None:
 
 
 def blocks_of(results: Mapping[str, Numbers]) -> dict[str, str]:
-    """The blocks of the results that there are: the names of `LEARNING`, `ALLOCATION` and the step costs."""
+    """The blocks of the given results by their names: those of `LEARNING`, `ALLOCATION`, and the step costs."""
     block_of = dict.fromkeys(LEARNING, learning_block) | dict.fromkeys(ALLOCATION, allocation_block)
     return {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
 
@@ -177,7 +177,7 @@ def _percent_interval(found: Numbers) -> str:
 
 
 def _ratio(found: Numbers) -> str:
-    """Of mean curves, with the bootstrap interval; 0 says that the method does not get there."""
+    """A speed-up of mean curves with its bootstrap interval, or words where there is none."""
     if found["ratio"] == 0:
         return "not reached"
     if not _finite(found["ratio"]):
@@ -186,7 +186,7 @@ def _ratio(found: Numbers) -> str:
 
 
 def _interval(found: Numbers, seeds: int) -> str:
-    """Of paired seeds, with their number where not all of them count."""
+    """A ratio of paired seeds with its interval, and their number where not all of them count."""
     if not _finite(found["value"]):
         return "-"
     interval = f"[{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"

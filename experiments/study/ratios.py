@@ -1,4 +1,4 @@
-"""Ratios of costs that are paired by seed, and the model of a step's cost."""
+"""Statistics of the study: means and ratios over seeds with intervals, and the model of a step's cost."""
 
 import dataclasses
 import math
@@ -9,8 +9,8 @@ from scipy import stats
 
 
 @dataclasses.dataclass(frozen=True)
-class Interval:
-    """An estimate with the bounds of its 95 % interval, NaN where there is none; num: over how many seeds."""
+class Estimate:
+    """A value over `num` seeds, with the bounds of its 95 % interval; NaN where there is none."""
 
     value: float
     low: float
@@ -18,25 +18,25 @@ class Interval:
     num: int
 
 
-def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+def mean_interval(values: Sequence[float], level: float = 0.95) -> Estimate:
     """The mean with Student's interval."""
     x = np.asarray(values, float)
     if not len(x):
-        return Interval(np.nan, np.nan, np.nan, 0)
+        return Estimate(np.nan, np.nan, np.nan, 0)
     half = stats.t.ppf((1 + level) / 2, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else np.nan
-    return Interval(float(x.mean()), float(x.mean() - half), float(x.mean() + half), len(x))
+    return Estimate(float(x.mean()), float(x.mean() - half), float(x.mean() + half), len(x))
 
 
-def geometric_mean(values: Sequence[float], level: float = 0.95) -> Interval:
-    """Of the values that are positive and finite, with Student's interval of the mean logarithm.
+def geometric_mean(values: Sequence[float], level: float = 0.95) -> Estimate:
+    """The geometric mean of the positive and finite values, with Student's interval of the mean logarithm.
 
-    Of costs to a target: `num` of the seeds get there, and are not there from the start.
+    Of costs to a target these are the seeds that get there, and not from the start.
     """
     found = mean_interval([math.log(v) for v in values if 0 < v < math.inf], level)
-    return Interval(*(float(np.exp(x)) for x in (found.value, found.low, found.high)), found.num)
+    return Estimate(*(float(np.exp(x)) for x in (found.value, found.low, found.high)), found.num)
 
 
-def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: float = 0.95) -> Interval:
+def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: float = 0.95) -> Estimate:
     """The geometric mean of baseline / method over seeds in the same order, where both are positive and finite."""
     pairs = [(b, m) for b, m in zip(baseline, method, strict=True) if 0 < b < math.inf and 0 < m < math.inf]
     return geometric_mean([b / m for b, m in pairs], level)
@@ -44,7 +44,7 @@ def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: floa
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """Seconds per step = a + b n + c m, by least squares; error: the largest relative one of the fit."""
+    """The fit of seconds per step = a + b n + c m by least squares; error: its largest relative error."""
 
     a: float
     b: float
@@ -58,14 +58,14 @@ class CostModel:
     def gain(self, n: int, m: int, update_share: float | np.ndarray | None = None) -> float | np.ndarray:
         """The cost of a step that trains on all n over one that trains on m of them.
 
-        update_share: c / b, of another machine on which a step with m has the same a and b; by default this one's.
+        update_share: c / b of another machine with the same a and b; by default this machine's.
         """
         c = self.c if update_share is None else self.b * update_share
         return (self.a + (self.b + c) * n) / (self.a + self.b * n + c * m)
 
 
 def fit_costs(steps: Mapping[tuple[int, int], float]) -> CostModel:
-    """From seconds per step by (n, m); relative errors are weighed equally.
+    """Fits seconds per step by (n, m); relative errors are weighed equally.
 
     Raises:
       ValueError: fewer than three sizes.

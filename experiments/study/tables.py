@@ -1,4 +1,4 @@
-"""From workdirs and step costs to numbers: what is reached when, and by how much sooner. Imports no JAX."""
+"""The study's numbers, from workdirs and step costs: costs to thresholds, and their ratios. Imports no JAX."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ class Found:
     Attributes:
       seeds: those that all variants have finished.
       runs: by variant, in the order of the seeds.
-      hours: that they took together: steps, evaluations and compilation on the machine they were made on.
+      hours: all their steps, evaluations and compilation together, on the machine that they were made on.
     """
 
     seeds: list[int]
@@ -74,7 +74,7 @@ def in_seconds(curves: Mapping[str, Curves], costs: Numbers) -> dict[str, Curves
 
 
 def learning_table(table: Table, workdir: Path, costs: Numbers) -> Numbers:
-    """What each variant reaches and when, and how much sooner than each baseline.
+    """Accuracies and times to the thresholds of each variant, and speed-ups over each baseline.
 
     Returns:
       "seeds"; "hours" of all runs; "rows" by variant (see `_row`); "speed_ups" by baseline and variant (see
@@ -129,7 +129,7 @@ def _speed_ups(baseline: str, name: str, steps: Mapping[str, Curves], seconds: M
 
 
 def _reaches(curves: Curves, threshold: float) -> list[float]:
-    """Of every seed alone."""
+    """Where each run reaches the threshold first."""
     return [first_reach(Curves(curves.x, run[None]), threshold) for run in curves.y]
 
 
@@ -175,7 +175,7 @@ def main_pods(costs: Numbers) -> Numbers:
 
 
 def seconds_by_size(costs: Numbers) -> dict[tuple[int, int], float]:
-    """Seconds per step by (n, m): of variants with equal sizes PODS', or the first's."""
+    """Seconds per step by (n, m); of variants with equal sizes those of PODS, else of the first."""
     steps: dict[tuple[int, int], float] = {}
     for name in sorted(costs["variants"], key=lambda name: name not in PODS):
         variant = costs["variants"][name]
@@ -184,7 +184,7 @@ def seconds_by_size(costs: Numbers) -> dict[tuple[int, int], float]:
 
 
 def _share_for(model: CostModel, n: int, m: int, gain: float) -> float:
-    """The c / b from which a step with m of n costs so much less than one with all n; inf where m/n forbids it."""
+    """The c / b at which a step with all n costs `gain` times one with m of n; inf where n / m is smaller."""
     slope = model.b * (n - gain * m)
     return (gain - 1) * (model.a + model.b * n) / slope if slope > 0 else np.inf
 
@@ -210,9 +210,8 @@ def allocation_table(table: Table, workdir: Path) -> Numbers:
         "rows": {name: _allocation_row(runs, curves[name], spent[name]) for name, runs in found.runs.items()},
         "ratios": {
             b: {name: _rollout_ratios(b, name, curves, spent) for name in curves if name != b} for b in table.baselines
-            if b in curves
         },
-    }  # fmt: skip
+    }
 
 
 def rollout_curves(found: Found) -> dict[str, Curves]:
@@ -237,15 +236,17 @@ def _allocation_row(runs: Sequence[RunRecord], curves: Curves, spent: Mapping[fl
         "first": float(curves.y[:, 0].mean()),
         "best": float(curves.mean.max()),
         "last": dataclasses.asdict(mean_interval(curves.y[:, -1].tolist())),
-        "rollouts_to": {
-            str(t): dataclasses.asdict(geometric_mean(values)) | {"by_seed": values, "steps": _mean_steps(runs, values)}
-            for t, values in spent.items()
-        },
-    }  # fmt: skip
+        "rollouts_to": {str(t): _rollouts_to(runs, values) for t, values in spent.items()},
+    }
+
+
+def _rollouts_to(runs: Sequence[RunRecord], spent: list[float]) -> Numbers:
+    """Rollouts to a target: their geometric mean over the seeds that get there, all of them, and the mean steps."""
+    return dataclasses.asdict(geometric_mean(spent)) | {"by_seed": spent, "steps": _mean_steps(runs, spent)}
 
 
 def _mean_steps(runs: Sequence[RunRecord], spent: Sequence[float]) -> float:
-    """Of training until so many rollouts were generated, over the runs that did; NaN if none did."""
+    """Mean steps until so many rollouts were generated, over the runs that did; NaN if none did."""
     reached = [(run, rollouts) for run, rollouts in zip(runs, spent, strict=True) if np.isfinite(rollouts)]
     steps = [next(e["step"] for e in r.evals if e["rollouts/generated"] >= rollouts) for r, rollouts in reached]
     return float(np.mean(steps)) if steps else np.nan

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from study.definition import ALLOCATION, FULL, LEARNING, QUICK, VARIANTS
-from study.runs import config_of, runs_of
+from study.stages import runs_of
+from study.step_costs import config_of
 
 from pods_jax.config.load import load_config
 from pods_jax.config.validate import validate_on_devices

@@ -5,7 +5,7 @@ import math
 
 import pytest
 from made_study import SIZES, make_costs, make_run
-from study import document, figures, tables
+from study import document, plots, tables
 from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS
 
 from pods_jax.errors import UserError
@@ -109,8 +109,9 @@ def test_rollouts_are_counted_to_each_target(allocation):
 def test_figures_and_tables_of_everything(allocation, workdir, main, tmp_path):
     root, table = allocation
     costs = make_costs(workdir, SIZES)
-    drawn = [figures.draw_learning("main", workdir, costs, tmp_path), figures.draw_steps("main", workdir, tmp_path)]
-    drawn += [figures.draw_costs("costs", costs, tmp_path), figures.draw_allocation("allocation", root, tmp_path)]
+    drawn = plots.draw_learning("main", workdir, costs, tmp_path)
+    assert [p.stem for p in drawn] == ["main", "main_steps"]
+    drawn += [plots.draw_costs("costs", costs, tmp_path), plots.draw_allocation("allocation", root, tmp_path)]
     assert all(p.stat().st_size > 10_000 for p in drawn)
     results = {"main": main, "costs": tables.cost_table(costs), "allocation": table}
     blocks = document.blocks_of(results)
