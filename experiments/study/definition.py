@@ -143,6 +143,44 @@ ALLOCATION: Mapping[str, Table] = {
 
 
 @dataclasses.dataclass(frozen=True)
+class Answer:
+    """One row of the document's first table: a ratio of costs that a paper claims, and where it is measured here.
+
+    Attributes:
+      question, paper: text of its cells.
+      table, baseline, variant, threshold: of the paired ratio that answers it.
+    """
+
+    question: str
+    paper: str
+    table: str
+    baseline: str
+    variant: str
+    threshold: float
+
+
+_PODS_GA = "at least 1.7x"
+_PODS_GRPO = "2x and more on one device, 1 prompt a step"
+_PC_GRPO = "1.5x to 1.9x"
+_PC_DAPO = "2.3x to 4.0x"
+_PC = "mixed-pilot_commit"
+ANSWERS = (
+    Answer("time to 90 %, PODS over GRPO-GA", _PODS_GA, "main", "grpo_ga", "pods", 0.90),
+    Answer("the same, 10 times the parameters", _PODS_GA, "larger", "larger-grpo_ga", "larger-pods", 0.90),
+    Answer("time to 90 %, PODS over GRPO", _PODS_GRPO, "main", "grpo", "pods", 0.90),
+    Answer("the same, 10 times the parameters", _PODS_GRPO, "larger", "larger-grpo", "larger-pods", 0.90),
+    Answer(
+        "rollouts to 51 %, Pilot-Commit over GRPO", _PC_GRPO, "allocation", "mixed-grpo", "mixed-pilot_commit", 0.51
+    ),
+    Answer("the same, 4 prompts a step", _PC_GRPO, "small_batch", "small-grpo", "small-pilot_commit", 0.51),
+    Answer(
+        "rollouts to 51 %, Pilot-Commit over DAPO", _PC_DAPO, "allocation", "mixed-dapo", "mixed-pilot_commit", 0.51
+    ),
+    Answer("the same, 4 prompts a step", _PC_DAPO, "small_batch", "small-dapo", "small-pilot_commit", 0.51),
+)
+
+
+@dataclasses.dataclass(frozen=True)
 class Part:
     """Runs that are made together: every variant with every seed, seed by seed; and the tables made of them."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pods_jax.errors import UserError
-from study.definition import ALLOCATION, LEARNING, VARIANTS
+from study.definition import ALLOCATION, ANSWERS, LEARNING, VARIANTS
 from study.tables import Numbers
 
 _BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -26,9 +26,35 @@ def fill(document: Path, blocks: Mapping[str, str]) -> None:
 
 
 def blocks_of(results: Mapping[str, Numbers]) -> dict[str, str]:
-    """The blocks of the given results by their names: those of `LEARNING`, `ALLOCATION`, and the step costs."""
+    """The blocks of the given results by name: those of `LEARNING`, `ALLOCATION` and the step costs, and "answer"."""
     block_of = dict.fromkeys(LEARNING, learning_block) | dict.fromkeys(ALLOCATION, allocation_block)
-    return {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
+    blocks = {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
+    if {answer.table for answer in ANSWERS} <= results.keys():
+        blocks["answer"] = answer_block(results)
+    return blocks
+
+
+def answer_block(results: Mapping[str, Numbers]) -> str:
+    """The claims of the papers beside the paired ratios that were measured."""
+    rows = []
+    for answer in ANSWERS:
+        numbers = results[answer.table]
+        found = _ratios(numbers)[answer.baseline][answer.variant][str(answer.threshold)]["paired"]
+        rows.append([answer.question, answer.paper, _interval(found, len(numbers["seeds"])), f"`{answer.table}`"])
+    num = sum(_num_intervals(numbers) for numbers in results.values())
+    text = f"There are {num} paired intervals of 95 % on this page: by chance, some {num / 20:.0f} miss their ratio."
+    return f"{_table(['ratio of costs', 'paper', 'here', 'table'], rows)}\n\n{text}"
+
+
+def _ratios(numbers: Numbers) -> Numbers:
+    """The ratios of a table by baseline and variant; none in a table of step costs."""
+    return numbers.get("speed_ups") or numbers.get("ratios") or {}
+
+
+def _num_intervals(numbers: Numbers) -> int:
+    """Number of paired ratios with an interval in a table."""
+    thresholds = [t for rows in _ratios(numbers).values() for found in rows.values() for t in found.values()]
+    return sum(_finite(t["paired"]["low"]) for t in thresholds if "paired" in t)
 
 
 def learning_block(numbers: Numbers) -> str:
@@ -190,13 +216,19 @@ def _interval(found: Numbers, seeds: int) -> str:
     if not _finite(found["value"]):
         return "-"
     interval = f"[{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
-    return f"{found['value']:.2f}x {interval}" + (f" ({found['num']} seeds)" if found["num"] < seeds else "")
+    remarks = [f"{found['num']} seeds"] if found["num"] < seeds else []
+    if censored := found.get("censored"):
+        remarks.append(f"{censored} at the budget")
+    return f"{found['value']:.2f}x {interval}" + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _spent(found: Numbers) -> str:
+    """Mean rollouts with their interval and steps, and how many seeds get there."""
     seeds = len(found["by_seed"])
+    reached = f"{found['reached']} of {seeds} seeds"
     if not found["num"]:
-        return f"0 of {seeds} seeds"
+        return reached
+    remarks = [f"{found['steps']:.0f}"] if _finite(found["steps"]) else []
+    remarks += [reached] if found["reached"] < seeds else []
     interval = f"[{_number(found['low'], ',.0f')}, {_number(found['high'], ',.0f')}]"
-    some = f"; {found['num']} of {seeds} seeds" if found["num"] < seeds else ""
-    return f"{found['value']:,.0f} {interval} ({found['steps']:.0f}{some})"
+    return f"{found['value']:,.0f} {interval}" + (f" ({'; '.join(remarks)})" if remarks else "")

@@ -42,6 +42,29 @@ def paired_ratio(baseline: Sequence[float], method: Sequence[float], level: floa
     return geometric_mean([b / m for b, m in pairs], level)
 
 
+def censored_ratio(
+    baseline: Sequence[float],
+    method: Sequence[float],
+    baseline_budget: float,
+    method_budget: float,
+    level: float = 0.95,
+) -> Estimate:
+    """As `paired_ratio`, but a side that is not there (inf) counts with its budget, if the other one is.
+
+    Such a pair is a bound: the true ratio is larger if the baseline is not there, and smaller if the method is not. To
+    leave it out would favour the side that fails. Pairs in which neither is there tell nothing and are left out.
+    """
+    pairs = [(b, m) for b, m in zip(baseline, method, strict=True) if math.isfinite(b) or math.isfinite(m)]
+    theirs = [b if math.isfinite(b) else baseline_budget for b, _ in pairs]
+    ours = [m if math.isfinite(m) else method_budget for _, m in pairs]
+    return paired_ratio(theirs, ours, level)
+
+
+def num_censored(baseline: Sequence[float], method: Sequence[float]) -> int:
+    """Number of pairs in which one side is not there."""
+    return sum(math.isfinite(b) != math.isfinite(m) for b, m in zip(baseline, method, strict=True))
+
+
 @dataclasses.dataclass(frozen=True)
 class CostModel:
     """The fit of seconds per step = a + b n + c m by least squares; error: its largest relative error."""

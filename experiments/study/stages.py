@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pods_jax.cli import finite
 from pods_jax.errors import UserError
+from pods_jax.io import read_json
 from pods_jax.training import sweep
 from study import document, plots, tables
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
@@ -60,7 +61,9 @@ def measure_costs(study: Study, workdir: Path) -> None:
 def write_results(
     study: Study, parts: Sequence[str], workdir: Path, out: Path, document_file: Path | None
 ) -> dict[str, Numbers]:
-    """Writes a JSON file and a figure for each table of the parts, and fills the document's tables, if there is one.
+    """Writes a JSON file and a figure for each table of the parts.
+
+    The document, if there is one, gets the tables of all results in the folder `out`.
 
     Raises:
       UserError: runs or step costs are missing, or the document has no place for a table.
@@ -81,12 +84,17 @@ def write_results(
         plots.draw_costs(name, measured, out)
     for name, numbers in results.items():
         (out / f"{name}.json").write_text(json.dumps(finite(numbers), indent=1) + "\n")
-    blocks = document.blocks_of(results)
-    print("\n\n".join(f"## {name}\n\n{text}" for name, text in blocks.items()))
+    blocks = document.blocks_of(read_results(out))
+    print("\n\n".join(f"## {name}\n\n{blocks[name]}" for name in results))
     if document_file:
         document.fill(document_file, blocks)
     print(f"tables and figures in {out}")
     return results
+
+
+def read_results(folder: Path) -> dict[str, Numbers]:
+    """All results that were written to a folder, by name."""
+    return {file.stem: read_json(file) for file in sorted(folder.glob("*.json"))}
 
 
 def _read_costs(study: Study, names: Sequence[str], everything: bool, workdir: Path) -> dict[str, Numbers]:
@@ -96,4 +104,4 @@ def _read_costs(study: Study, names: Sequence[str], everything: bool, workdir: P
     for file in files.values():
         if not file.is_file():
             raise UserError(f"{file} is not there: run --part costs first, on a quiet machine")
-    return {name: json.loads(file.read_text()) for name, file in files.items()}
+    return {name: read_json(file) for name, file in files.items()}

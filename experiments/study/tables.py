@@ -12,7 +12,15 @@ from pods_jax.analysis.curves import Curves, curves_of, first_reach, half_width,
 from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.errors import UserError
 from study.definition import PODS, TARGETS, THRESHOLDS, WINDOW, Table
-from study.ratios import CostModel, fit_costs, geometric_mean, mean_interval, paired_ratio
+from study.ratios import (
+    CostModel,
+    censored_ratio,
+    fit_costs,
+    geometric_mean,
+    mean_interval,
+    num_censored,
+    paired_ratio,
+)
 
 Numbers = dict[str, Any]
 
@@ -109,6 +117,7 @@ def _row(steps: Curves, seconds: Curves, cost: Numbers) -> Numbers:
         "last_half_width": float(steps.half_width[-1]),
         "lasts": steps.y[:, -1].tolist(),
         "steps_to": {str(t): first_reach(steps, t) for t in THRESHOLDS},
+        "steps_by_seed": {str(t): _reaches(steps, t) for t in THRESHOLDS},
         "seconds_to": {str(t): first_reach(seconds, t) for t in THRESHOLDS},
     }
 
@@ -196,22 +205,21 @@ def allocation_table(table: Table, workdir: Path) -> Numbers:
     """Rollouts generated until the targets are reached, and the ratios to each baseline's.
 
     Returns:
-      "seeds"; "hours" of all runs; "rows" by variant: rollouts to each target by seed (inf: not within the run) with
-      their geometric mean and the mean steps that they took, final accuracies, and totals; "ratios" by baseline and
-      variant (see `_rollout_ratios`).
+      "seeds"; "hours" of all runs; "rows" by variant: final accuracies, mean totals, and rollouts to each target (see
+      `_rollouts_to`); "ratios" by baseline and variant (see `_rollout_ratios`).
     """
     found = find(table, workdir)
     curves = rollout_curves(found)
     spent = {name: {t: _spent(runs, t) for t in TARGETS} for name, runs in found.runs.items()}
-    return {
-        "seeds": found.seeds,
-        "hours": found.hours,
-        "targets": list(TARGETS),
-        "rows": {name: _allocation_row(runs, curves[name], spent[name]) for name, runs in found.runs.items()},
-        "ratios": {
-            b: {name: _rollout_ratios(b, name, curves, spent) for name in curves if name != b} for b in table.baselines
-        },
+    shared = {t: shared_seeds([by_target[t] for by_target in spent.values()]) for t in TARGETS}
+    rows = {}
+    for name, runs in found.runs.items():
+        to_target = {str(t): _rollouts_to(runs, spent[name][t], shared[t]) for t in TARGETS}
+        rows[name] = _allocation_row(runs, curves[name]) | {"rollouts_to": to_target}
+    ratios = {
+        b: {name: _rollout_ratios(b, name, curves, rows) for name in curves if name != b} for b in table.baselines
     }
+    return {"seeds": found.seeds, "hours": found.hours, "targets": list(TARGETS), "rows": rows, "ratios": ratios}
 
 
 def rollout_curves(found: Found) -> dict[str, Curves]:
@@ -226,38 +234,63 @@ def _spent(runs: Sequence[RunRecord], target: float) -> list[float]:
     return [np.inf if spent is None else spent for spent in found]
 
 
-def _allocation_row(runs: Sequence[RunRecord], curves: Curves, spent: Mapping[float, list[float]]) -> Numbers:
+def shared_seeds(spent: Sequence[Sequence[float]]) -> list[int]:
+    """Places of the seeds with which every variant gets to a target; spent: [variants, seeds], inf for never."""
+    return [i for i, by_variant in enumerate(zip(*spent, strict=True)) if np.isfinite(by_variant).all()]
+
+
+def _allocation_row(runs: Sequence[RunRecord], curves: Curves) -> Numbers:
     last = [run.evals[-1] for run in runs]
-    totals = {
-        key: mean_interval([float(e[key]) for e in last]).value
-        for key in ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
-    }
-    return totals | {
+    totals = ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
+    return {key: float(np.mean([e[key] for e in last])) for key in totals} | {
         "first": float(curves.y[:, 0].mean()),
         "best": float(curves.mean.max()),
         "last": dataclasses.asdict(mean_interval(curves.y[:, -1].tolist())),
-        "rollouts_to": {str(t): _rollouts_to(runs, values) for t, values in spent.items()},
     }
 
 
-def _rollouts_to(runs: Sequence[RunRecord], spent: list[float]) -> Numbers:
-    """Rollouts to a target: their geometric mean over the seeds that get there, all of them, and the mean steps."""
-    return dataclasses.asdict(geometric_mean(spent)) | {"by_seed": spent, "steps": _mean_steps(runs, spent)}
+def _rollouts_to(runs: Sequence[RunRecord], spent: list[float], shared: Sequence[int]) -> Numbers:
+    """Rollouts to a target.
+
+    Returns:
+      the geometric mean over the shared seeds with its interval, and their mean "steps"; "reached": the number of seeds
+      that get there; "by_seed".
+    """
+    steps = [_steps_at(runs[i], spent[i]) for i in shared]
+    return shared_rollouts(spent, shared) | {"steps": float(np.mean(steps)) if steps else np.nan}
 
 
-def _mean_steps(runs: Sequence[RunRecord], spent: Sequence[float]) -> float:
-    """Mean steps until so many rollouts were generated, over the runs that did; NaN if none did."""
-    reached = [(run, rollouts) for run, rollouts in zip(runs, spent, strict=True) if np.isfinite(rollouts)]
-    steps = [next(e["step"] for e in r.evals if e["rollouts/generated"] >= rollouts) for r, rollouts in reached]
-    return float(np.mean(steps)) if steps else np.nan
+def shared_rollouts(spent: list[float], shared: Sequence[int]) -> Numbers:
+    """The part of `_rollouts_to` that follows from the rollouts of each seed."""
+    mean = dataclasses.asdict(geometric_mean([spent[i] for i in shared]))
+    return mean | {"reached": int(np.isfinite(spent).sum()), "by_seed": spent}
 
 
-def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], spent: Mapping) -> Numbers:
-    """By target and "99 %" of the baseline's best mean: `speed_up` of mean curves over rollouts, and paired by seed."""
-    rows = {"99 %": dataclasses.asdict(speed_up(curves[baseline], curves[name]))}
+def _steps_at(run: RunRecord, rollouts: float) -> int:
+    return next(e["step"] for e in run.evals if e["rollouts/generated"] >= rollouts)
+
+
+def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], rows: Numbers) -> Numbers:
+    """By target and "99 %" of the baseline's best mean: `speed_up` of mean curves over rollouts, and "paired"."""
+    ratios = {"99 %": dataclasses.asdict(speed_up(curves[baseline], curves[name]))}
     for t in TARGETS:
-        paired = paired_ratio(spent[baseline][t], spent[name][t])
-        rows[str(t)] = dataclasses.asdict(speed_up(curves[baseline], curves[name], threshold=t)) | {
-            "paired": dataclasses.asdict(paired)
-        }
-    return rows
+        of_means = dataclasses.asdict(speed_up(curves[baseline], curves[name], threshold=t))
+        ratios[str(t)] = of_means | {"paired": paired_rollouts(rows[baseline], rows[name], str(t))}
+    return ratios
+
+
+def paired_rollouts(baseline: Numbers, method: Numbers, target: str) -> Numbers:
+    """The ratio of rollouts to a target over paired seeds, given two rows of the table.
+
+    A seed with which only one side gets there counts with the other's budget, its mean rollouts in a whole run;
+    "censored" is the number of them.
+    """
+    theirs = _by_seed(baseline, target)
+    ours = _by_seed(method, target)
+    ratio = censored_ratio(theirs, ours, baseline["rollouts/generated"], method["rollouts/generated"])
+    return dataclasses.asdict(ratio) | {"censored": num_censored(theirs, ours)}
+
+
+def _by_seed(row: Numbers, target: str) -> list[float]:
+    """Rollouts of each seed, inf for never; a JSON file has null."""
+    return [np.inf if spent is None else spent for spent in row["rollouts_to"][target]["by_seed"]]

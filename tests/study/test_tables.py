@@ -101,7 +101,7 @@ def test_rollouts_are_counted_to_each_target(allocation):
         assert ratios["paired"]["value"] == pytest.approx(2.0)
         assert ratios["ratio"] == pytest.approx(2.0)
         row = table["rows"]["mixed-grpo"]["rollouts_to"][target]
-        assert row["num"] == 3
+        assert row["num"] == row["reached"] == 3
         assert row["steps"] == pytest.approx(row["value"] / 512, rel=0.02)
         assert row["value"] == pytest.approx(-math.log(1 - float(target)) / 0.0204 * 512, abs=8 * 512)
 
@@ -131,3 +131,19 @@ def test_blocks_are_written_into_their_places_alone(tmp_path):
     )
     with pytest.raises(UserError, match="study:n"):
         document.fill(file, {"n": "x"})
+
+
+def test_means_are_over_the_seeds_with_which_every_variant_gets_there(tmp_path):
+    for name in ALLOCATION["small_batch"].variants:
+        for seed in range(3):
+            stays_low = name == "small-grpo" and seed == 2
+            make_run(tmp_path / name / f"seed={seed}", 1e-4 if stays_low else 0.02, seed, 512)
+    table = tables.allocation_table(ALLOCATION["small_batch"], tmp_path)
+    target = str(TARGETS[0])
+    dapo = table["rows"]["small-dapo"]["rollouts_to"][target]
+    assert (dapo["num"], dapo["reached"]) == (2, 3)
+    assert dapo["value"] == pytest.approx(math.sqrt(dapo["by_seed"][0] * dapo["by_seed"][1]))
+    paired = table["ratios"]["small-grpo"]["small-dapo"][target]["paired"]
+    assert (paired["num"], paired["censored"]) == (3, 1)
+    assert paired["value"] == pytest.approx((160 * 512 / dapo["by_seed"][2]) ** (1 / 3))
+    assert "1 at the budget" in document.allocation_block(table)
