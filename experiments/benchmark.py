@@ -48,21 +48,7 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = top.add_subparsers(dest="command", required=True)
-    for name, measure, counts in (
-        ("sampler", sampler, [1, 8, 32, 128]),
-        ("update", update, [8, 16, 32]),
-        ("step", step, [16, 64]),
-    ):
-        command = commands.add_parser(name)
-        command.set_defaults(measure=measure)
-        add_count(command, "--counts", nargs="+", default=counts, help="completions, or rows")
-        command.add_argument("--shape", choices=BENCHMARK_SHAPES, default="smollm2-135m")
-        add_count(command, "--prompt-tokens", default=64)
-        add_count(command, "--new-tokens", least=4, default=64)
-    add_count(commands.choices["update"], "--micro-batch-size")
-    add_count(commands.choices["step"], "--kept", default=16, help="m; TRL trains on all n")
-    for name in ("update", "step"):
-        commands.choices[name].add_argument("--remat", default="full")
+    _add_peer_commands(commands)
     command = commands.add_parser("selection")
     for name, default in (("--groups", 4096), ("--generations", 256), ("--kept", 64)):
         add_count(command, name, default=default)
@@ -81,6 +67,25 @@ def parser() -> argparse.ArgumentParser:
         add_count(command, "--repeats", default=5)
         command.add_argument("--json", type=Path, metavar="FILE")
     return top
+
+
+def _add_peer_commands(commands: Any) -> None:
+    """The comparisons with peers, which share most options."""
+    for name, measure, counts in (
+        ("sampler", sampler, [1, 8, 32, 128]),
+        ("update", update, [8, 16, 32]),
+        ("step", step, [16, 64]),
+    ):
+        command = commands.add_parser(name)
+        command.set_defaults(measure=measure)
+        add_count(command, "--counts", nargs="+", default=counts, help="completions, or rows")
+        command.add_argument("--shape", choices=BENCHMARK_SHAPES, default="smollm2-135m")
+        add_count(command, "--prompt-tokens", default=64)
+        add_count(command, "--new-tokens", least=4, default=64)
+    add_count(commands.choices["update"], "--micro-batch-size")
+    add_count(commands.choices["step"], "--kept", default=16, help="m; TRL trains on all n")
+    for name in ("update", "step"):
+        commands.choices[name].add_argument("--remat", default="full")
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:

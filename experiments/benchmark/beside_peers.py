@@ -30,7 +30,8 @@ def update_cases(options: ContenderOptions, counts: Sequence[int]) -> list[Case]
     cases = []
     for rows in counts:
         own = options | {"rows": rows}
-        ours, torch = own | {"contender": "ours/update"}, own | {"contender": "torch/update"}
+        ours = own | {"contender": "ours/update"}
+        torch = own | {"contender": "torch/update"}
         sides = {
             "ours": ours | {"rows_a_prompt": rows},
             "ours, no shared prompt": ours | {"rows_a_prompt": 1},

@@ -121,7 +121,8 @@ def cost_block(numbers: Numbers) -> str:
         ]
         for name, v in numbers["variants"].items()
     ]  # fmt: skip
-    model, shares = numbers["model"], numbers["update_share_for_gain"]
+    model = numbers["model"]
+    shares = numbers["update_share_for_gain"]
     text = (
         f"{numbers['machine']}, {numbers['cores']} core(s), medians of {numbers['rounds']} interleaved rounds; load "
         f"average {numbers['load'][0]:.1f} before, {numbers['load'][1]:.1f} after.\n\n"

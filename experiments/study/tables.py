@@ -138,7 +138,7 @@ def _speed_ups(baseline: str, name: str, steps: Mapping[str, Curves], seconds: M
 
 
 def _reaches(curves: Curves, threshold: float) -> list[float]:
-    """Where each run reaches the threshold first."""
+    """The x at which each run reaches the threshold first."""
     return [first_reach(Curves(curves.x, run[None]), threshold) for run in curves.y]
 
 

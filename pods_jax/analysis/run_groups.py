@@ -136,9 +136,9 @@ def method_of(config: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -
 
 
 def _method_name(config: Mapping[str, Any]) -> str:
-    """Of the methods with the config's rule and allocator, the one with most keys of the objective, all of them met.
+    """The method with the config's rule and allocator; of several, the one with most keys of the objective, all met.
 
-    An experiment may give all its methods one objective; then the first of them counts.
+    Where none is met, as an experiment may give all its methods one objective, the first of them counts.
     """
     wanted = _rule_and_allocator(config)
     same = {name: _objective(keys) for name, keys in METHODS.items() if _rule_and_allocator(keys) == wanted}
