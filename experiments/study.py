@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pods_jax.cli import main_with_errors, print_json
 from pods_jax.errors import UserError
-from pods_jax.io import finite, make_folder
+from pods_jax.io import make_folder
 
 PARTS = ("main", "ablations", "larger", "allocation", "small_batch", "costs")
 

@@ -14,7 +14,8 @@ def processor_name() -> str:
 
 def processor_kind() -> list[str]:
     """Lines that tell apart processors for which different programs are compiled: models and their features."""
-    return sorted({line for line in _lines() if line.startswith(("model name", "flags", "Features"))})
+    kinds = {line for line in _lines() if line.startswith(("model name", "flags", "Features"))}
+    return sorted(kinds) or [platform.processor()]
 
 
 def _lines() -> list[str]:

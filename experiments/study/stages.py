@@ -4,9 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pods_jax.cli import finite
 from pods_jax.errors import UserError
-from pods_jax.io import read_json
+from pods_jax.io import finite, read_json
 from pods_jax.training import sweep
 from study import document, plots, tables
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
