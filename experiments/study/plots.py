@@ -11,7 +11,7 @@ from pods_jax.analysis.curves import PHASES
 from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, draw_curves
 from pods_jax.analysis.style import LOOKS, Look, new_figure
 from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
-from study.ratios import CostModel
+from study.estimates import CostModel
 from study.tables import (
     Found,
     Numbers,

@@ -12,7 +12,7 @@ from pods_jax.analysis.curves import Curves, curves_of, first_reach, half_width,
 from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.errors import UserError
 from study.definition import PODS, TARGETS, THRESHOLDS, WINDOW, Table
-from study.ratios import (
+from study.estimates import (
     CostModel,
     censored_ratio,
     fit_costs,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from study.ratios import (
+from study.estimates import (
     CostModel,
     censored_ratio,
     fit_costs,
