@@ -39,7 +39,10 @@ def answer_block(results: Mapping[str, Numbers]) -> str:
     rows = []
     for answer in ANSWERS:
         numbers = results[answer.table]
-        found = _ratios(numbers)[answer.baseline][answer.variant][str(answer.threshold)]["paired"]
+        measured = _ratios(numbers)[answer.baseline]
+        if answer.variant not in measured:  # in a quick study
+            continue
+        found = measured[answer.variant][str(answer.threshold)]["paired"]
         rows.append([answer.question, answer.paper, _interval(found, len(numbers["seeds"])), f"`{answer.table}`"])
     num = sum(_num_intervals(numbers) for numbers in results.values())
     text = f"There are {num} paired intervals of 95 % on this page: by chance, some {num / 20:.0f} miss their ratio."
@@ -73,7 +76,7 @@ def _rows_table(numbers: Numbers, thresholds: Sequence[str]) -> str:
         [
             _label(name), f"{r['n']} -> {r['m']}", f"{1000 * r['seconds_per_step']['step']:.0f}",
             _percent(r["best"], 1),
-            f"{_percent(r['last'], 1)} ± {_number(100 * r['last_half_width'], '.1f')}",
+            _plus_minus(r["last"], r["last_half_width"]),
         ]
         + [_pair(r["steps_to"][t], r["seconds_to"][t]) for t in thresholds]
         for name, r in numbers["rows"].items()
@@ -196,11 +199,16 @@ def _percent(value: float | str, digits: int = 0) -> str:
 
 
 def _accuracy(found: Numbers | None) -> str:
-    return "ended" if found is None else f"{_percent(found['mean'], 1)} ± {_number(100 * found['half_width'], '.1f')}"
+    return "ended" if found is None else _plus_minus(found["mean"], found["half_width"])
 
 
 def _percent_interval(found: Numbers) -> str:
-    return f"{_percent(found['value'], 1)} ± {_number(100 * (found['high'] - found['value']), '.1f')}"
+    return _plus_minus(found["value"], found["high"] - found["value"] if _finite(found["high"]) else None)
+
+
+def _plus_minus(value: float, half_width: float | None) -> str:
+    """A share in per cent; one seed has no half-width, which is NaN, or null in a file."""
+    return f"{_percent(value, 1)} ± {_number(100 * half_width if _finite(half_width) else None, '.1f')}"
 
 
 def _ratio(found: Numbers) -> str:

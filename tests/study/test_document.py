@@ -1,5 +1,6 @@
 """docs/results.md says what docs/results/*.json say, and the numbers there follow from those of the seeds."""
 
+import copy
 import math
 import re
 from pathlib import Path
@@ -59,3 +60,13 @@ def test_every_answer_is_measured():
         assert {answer.baseline, answer.variant} <= VARIANTS.keys()
         ratios = RESULTS[answer.table].get("speed_ups") or RESULTS[answer.table]["ratios"]
         assert str(answer.threshold) in ratios[answer.baseline][answer.variant]
+
+
+def test_a_quick_study_answers_what_it_has_measured():
+    results = copy.deepcopy(RESULTS)
+    for by_variant in results["small_batch"]["ratios"].values():
+        by_variant.pop("small-pilot_commit", None)
+    rows = {"full": blocks_of(RESULTS)["answer"], "quick": blocks_of(results)["answer"]}
+    assert [rows[study].count("`small_batch`") for study in rows] == [2, 0]
+    del results["larger"]
+    assert "answer" not in blocks_of(results)

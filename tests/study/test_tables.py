@@ -147,3 +147,18 @@ def test_means_are_over_the_seeds_with_which_every_variant_gets_there(tmp_path):
     assert (paired["num"], paired["censored"]) == (3, 1)
     assert paired["value"] == pytest.approx((160 * 512 / dapo["by_seed"][2]) ** (1 / 3))
     assert "1 at the budget" in document.allocation_block(table)
+
+
+def test_one_seed_has_no_intervals_and_its_table_is_the_same_from_a_file(tmp_path):
+    for name in ALLOCATION["small_batch"].variants:
+        make_run(tmp_path / name / "seed=0", 0.02, 0, 512)
+    table = tables.allocation_table(ALLOCATION["small_batch"], tmp_path)
+    block = document.allocation_block(table)
+    assert "± -" in block
+    assert document.allocation_block(json.loads(json.dumps(finite(table)))) == block
+    for name in LEARNING["m"].variants:
+        make_run(tmp_path / name / "seed=0", 0.02, 0)
+    learnt = tables.learning_table(LEARNING["m"], tmp_path, make_costs(tmp_path, SIZES))
+    block = document.learning_block(learnt)
+    assert "± -" in block
+    assert document.learning_block(json.loads(json.dumps(finite(learnt)))) == block
