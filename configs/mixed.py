@@ -9,7 +9,7 @@ sampling), `:pilot_commit`, `:pods` and `:pilot_commit_pods`. All groups are of 
 for :grpo and :pods, 1,536 a round for :dapo, 768 a round for the other two: the proportions of Pilot-Commit's authors
 (Kim et al. 2026, arXiv 2605.26606), whose steps have one round. The fewer prompts are left to learn, the more rounds a
 step has here; when none are, the run ends. The learning rate is constant, so that the length of a run has no part in
-its curve; evaluations are frequent and cheap, for `pods_jax.analysis.targets.rollouts_to_target`.
+its curve; evaluations are frequent and cheap, for `pods_jax.analysis.curves.rollouts_to_target`.
 """
 
 from ml_collections import ConfigDict

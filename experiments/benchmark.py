@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from benchmark import accelerator, beside_peers, hardware, phases, selection, verification
-from benchmark.report import print_table
-from benchmark.workload import SHAPES
+from benchmark import accelerator, beside_peers, hardware, selection, step_phases, verification
+from benchmark.printing import print_table
+from benchmark.workload import BENCHMARK_SHAPES
 
 from pods_jax.cli import add_count, main_with_errors, overrides
 from pods_jax.config.load import load_config
@@ -48,21 +48,7 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = top.add_subparsers(dest="command", required=True)
-    for name, measure, counts in (
-        ("sampler", sampler, [1, 8, 32, 128]),
-        ("update", update, [8, 16, 32]),
-        ("step", step, [16, 64]),
-    ):
-        command = commands.add_parser(name)
-        command.set_defaults(measure=measure)
-        add_count(command, "--counts", nargs="+", default=counts, help="completions, or rows")
-        command.add_argument("--shape", choices=SHAPES, default="smollm2-135m")
-        add_count(command, "--prompt-tokens", default=64)
-        add_count(command, "--new-tokens", least=4, default=64)
-    add_count(commands.choices["update"], "--micro-batch-size")
-    add_count(commands.choices["step"], "--kept", default=16, help="m; TRL trains on all n")
-    for name in ("update", "step"):
-        commands.choices[name].add_argument("--remat", default="full")
+    _add_peer_commands(commands)
     command = commands.add_parser("selection")
     for name, default in (("--groups", 4096), ("--generations", 256), ("--kept", 64)):
         add_count(command, name, default=default)
@@ -75,12 +61,31 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--growth", action="store_true", help="also fit how each phase grows: takes 9 times as long")
     command.set_defaults(measure=phase_tables)
     command = commands.add_parser("gpu")
-    command.add_argument("--shape", choices=SHAPES, default="qwen2.5-1.5b")
+    command.add_argument("--shape", choices=BENCHMARK_SHAPES, default="qwen2.5-1.5b")
     command.set_defaults(measure=gpu)
     for command in commands.choices.values():
         add_count(command, "--repeats", default=5)
         command.add_argument("--json", type=Path, metavar="FILE")
     return top
+
+
+def _add_peer_commands(commands: Any) -> None:
+    """The comparisons with peers, which share most options."""
+    for name, measure, counts in (
+        ("sampler", sampler, [1, 8, 32, 128]),
+        ("update", update, [8, 16, 32]),
+        ("step", step, [16, 64]),
+    ):
+        command = commands.add_parser(name)
+        command.set_defaults(measure=measure)
+        add_count(command, "--counts", nargs="+", default=counts, help="completions, or rows")
+        command.add_argument("--shape", choices=BENCHMARK_SHAPES, default="smollm2-135m")
+        add_count(command, "--prompt-tokens", default=64)
+        add_count(command, "--new-tokens", least=4, default=64)
+    add_count(commands.choices["update"], "--micro-batch-size")
+    add_count(commands.choices["step"], "--kept", default=16, help="m; TRL trains on all n")
+    for name in ("update", "step"):
+        commands.choices[name].add_argument("--remat", default="full")
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
@@ -132,21 +137,20 @@ def verify(args: argparse.Namespace) -> Tables:
 
 
 def phase_tables(args: argparse.Namespace) -> Tables:
-    with phases.started(load_config(args.config, args.overrides)) as run:
-        sizes = phases.config_sizes(run)
-        tables = {
-            f"phases of {args.config}, {sizes}": phases.table_rows(run, sizes, phases.measure(run, sizes, args.repeats))
-        }
+    with step_phases.started(load_config(args.config, args.overrides)) as run:
+        sizes = step_phases.config_sizes(run)
+        seconds = step_phases.measure(run, sizes, args.repeats)
+        tables = {f"phases of {args.config}, {sizes}": step_phases.table_rows(run, sizes, seconds)}
         if args.growth:
-            tables["growth: exponents by size"] = phases.growth(run, sizes, args.repeats)
+            tables["growth: exponents by size"] = step_phases.growth(run, sizes, args.repeats)
     return tables
 
 
 def gpu(args: argparse.Namespace) -> Tables:
     if jax.default_backend() == "cpu":
-        raise UserError("no accelerator: JAX finds a CPU alone")
+        raise UserError("no accelerator: JAX finds only a CPU")
     sizes = {"counts": [1, 32, 256], "rows": [16, 64], "S": 256, "T": 256}
-    return {"gpu": accelerator.run(SHAPES[args.shape], **sizes, budget_s=360.0, probe_bytes=2**31)}
+    return {"gpu": accelerator.run(BENCHMARK_SHAPES[args.shape], **sizes, budget_s=360.0, probe_bytes=2**31)}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Figures of the PODS authors' published runs, or of your own.
 
     python experiments/figures.py --published DIR --out figs     # DIR: the results/ folder of YixuanEvenXu/pods
-    python experiments/figures.py --runs runs/sweep --out figs   # all workdirs below, grouped by config, over seeds
+    python experiments/figures.py --runs runs/sweep --out figs   # all workdirs below, by data set and config
 
 --json ends with one line: speed-ups, peaks and seconds per step. docs/figures.md tells what the numbers mean.
 """
@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-from pods_jax.analysis import compare, paper
+from pods_jax.analysis import comparison, paper
+from pods_jax.analysis.comparison import View, speed_up_in_words, with_half_width
 from pods_jax.analysis.curves import AXES
-from pods_jax.analysis.style import speed_up_in_words, with_half_width
 from pods_jax.cli import main_with_errors, print_json
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         numbers = paper.draw(args.published, args.out)
         _print_settings(numbers["settings"])
     else:
-        numbers = compare.draw(args.runs, args.out, compare.View(args.metric, args.axis, args.window, args.target))
+        numbers = comparison.draw(args.runs, args.out, View(args.metric, args.axis, args.window, args.target))
         for line in numbers["warnings"]:
             print(f"warning: {line}", file=sys.stderr)
         _print_groups(numbers["groups"])
@@ -49,8 +49,11 @@ def _parser() -> argparse.ArgumentParser:
 def _print_settings(settings: dict) -> None:
     print(f"{'setting':12} {'threshold':>9} {'baseline':>9} {'PODS':>8} {'speed-up':>9} {'peaks':>12} {'s/step':>12}")
     for name, s in settings.items():
-        (b, p), unit = (s["runs"][k] for k in ("baseline", "pods")), s["unit"]
-        peaks, steps = (f"{b[k]:.{d}f} {p[k]:.{d}f}" for k, d in (("peak", 4), ("seconds_per_step", 2)))
+        baseline = s["runs"]["baseline"]
+        pods = s["runs"]["pods"]
+        unit = s["unit"]
+        peaks = f"{baseline['peak']:.4f} {pods['peak']:.4f}"
+        steps = f"{baseline['seconds_per_step']:.2f} {pods['seconds_per_step']:.2f}"
         times = f"{s['baseline']:5.1f} {unit:3} {s['method']:4.1f} {unit:3}"
         print(f"{name:12} {s['threshold']:9.4f} {times} {s['ratio']:8.2f}x {peaks:>14} {steps:>12}")
 

@@ -1,4 +1,4 @@
-"""What a step needs, before the hardware is rented: `python experiments/plan.py --help`."""
+"""Plan a step before the hardware is rented: `python experiments/plan.py --help`."""
 
 from pods_jax.commands import plan
 

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workdir", type=Path, required=True, help="the folder of all workdirs")
     add("--workers", type=int, default=1, help="runs at a time (default: 1)")
     add("--cores-per-run", type=int, help="pin each run to so many cores of its own (default: all cores for each)")
-    add("--index", type=int, metavar="N", help="run the N-th alone, from 0, as --dry-run numbers them")
+    add("--index", type=int, metavar="N", help="run only the N-th, from 0, as --dry-run numbers them")
     add("--dry-run", action="store_true", help="list the runs and their states")
     add("--json", action="store_true", help="print a one-line JSON summary at the end")
     return parser

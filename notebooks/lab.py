@@ -1,8 +1,8 @@
-"""What the notebooks share: runs made on the spot, in full or (PODS_JAX_QUICK=1) in short, and showing figures."""
+"""Helpers of the notebooks: runs made on the spot, in full or (PODS_JAX_QUICK=1) in short, and figures shown."""
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from IPython.display import Image
@@ -13,7 +13,7 @@ from pods_jax.config.load import load_config
 from pods_jax.training import Reporter, train
 
 QUICK = os.environ.get("PODS_JAX_QUICK") == "1"
-"""For CI: every line is run, and little is learnt."""
+"""Short runs, for CI: every line is executed, and little is learnt."""
 
 if QUICK:  # little is computed, and much compiled: XLA's optimisations cost more than they give
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
@@ -27,27 +27,16 @@ _SHORT = (
 )  # fmt: skip
 
 
-class _Quiet(Reporter):
-    """Says nothing: `train_all` has a line a run."""
-
-    def message(self, text: str) -> None: ...
-
-    def step(self, metrics: dict[str, float]) -> None: ...
-
-    def scores(self, columns: dict[str, dict[str, float]], title: str) -> None: ...
-
-    def steps(self, steps: range, done: int) -> Iterable[int]:
-        return steps
-
-
 def train_all(config: str, variants: Sequence[Sequence[str]], *, steps: int, seeds: int) -> Path:
     """Trains every variant with every seed in this process, one run at a time, so that seconds can be compared.
 
-    The variants take turns, so that a slow spell of the machine hits them all alike.
+    The variants take turns, so that a slow spell of the machine hits them all alike. A line is printed for each run.
 
     Args:
-      config: the name of a file in configs/. variants: its argument, then overrides such as "selection.num_kept=8".
-      steps: of each run, with some 20 evaluations. seeds: how many; 0, 1, ...
+      config: name of a file in configs/.
+      variants: for each the argument of the config, then overrides such as "selection.num_kept=8".
+      steps: training steps of each run, with some 20 evaluations.
+      seeds: number of seeds, from 0.
 
     Returns:
       A new folder of workdirs, for `pods_jax.analysis`.
@@ -58,7 +47,7 @@ def train_all(config: str, variants: Sequence[Sequence[str]], *, steps: int, see
         for argument, *overrides in variants:
             experiment = _experiment(f"{CONFIGS / config}.py:{argument}", overrides, steps, seed)
             name = ", ".join([argument, *overrides, f"seed={seed}"])
-            done = train(experiment, folder / name, _Quiet())
+            done = train(experiment, folder / name, Reporter(quiet=True))
             if "stopped_by" in done:
                 raise KeyboardInterrupt
             accuracy = f"{done['before']['accuracy']:.1%} -> {done['after']['accuracy']:.1%}"
@@ -67,7 +56,7 @@ def train_all(config: str, variants: Sequence[Sequence[str]], *, steps: int, see
 
 
 def _experiment(spec: str, overrides: Sequence[str], steps: int, seed: int) -> Config:
-    """No checkpoint but the last one."""
+    """The config of one run, which keeps only its last checkpoint."""
     settings = [
         f"seed={seed}", f"training.num_steps={steps}", f"training.eval_every_steps={max(1, steps // 20)}",
         "training.checkpoint_every_steps=0", "training.keep_best=False",
@@ -76,5 +65,5 @@ def _experiment(spec: str, overrides: Sequence[str], steps: int, seed: int) -> C
 
 
 def show(name: str) -> Image:
-    """A PNG in FIGURES, at half a pixel a pixel, so that it is sharp."""
+    """Shows a PNG in FIGURES, at half its size, so that it is sharp."""
     return Image(filename=str(FIGURES / name), retina=True)

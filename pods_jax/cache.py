@@ -8,6 +8,8 @@ import platform
 import sys
 from pathlib import Path
 
+from pods_jax.processor import processor_kind
+
 
 def cache_folder(name: str) -> Path:
     """$PODS_JAX_CACHE/NAME, or pods_jax/NAME in the user's cache folder."""
@@ -16,11 +18,9 @@ def cache_folder(name: str) -> Path:
 
 
 def programs_folder() -> Path:
-    """Folder of compiled programs: one a kind of processor, as homes are shared between machines."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else [platform.processor()]
-    kind = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
-    return cache_folder("programs") / f"{platform.machine()}-{hashlib.sha256(str(kind).encode()).hexdigest()[:12]}"
+    """Folder of compiled programs: one for each kind of processor, as homes are shared between machines."""
+    kind = hashlib.sha256(str(processor_kind()).encode()).hexdigest()[:12]
+    return cache_folder("programs") / f"{platform.machine()}-{kind}"
 
 
 def keep_programs() -> None:
@@ -28,7 +28,7 @@ def keep_programs() -> None:
 
     PODS_JAX_PROGRAMS=0 switches it off; a JAX_COMPILATION_CACHE_DIR of the user's takes its place. Programs are run as
     they are found, so only the user may write the folder. Processes that share it lock it (JAX does, for a bounded
-    one), and one that can not write it compiles.
+    one), and one that cannot write it compiles.
     """
     if os.environ.get("PODS_JAX_PROGRAMS") == "0" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return

@@ -84,7 +84,7 @@ def export() -> None:
 
 @_command
 def plan() -> None:
-    """What a step needs, before the hardware is rented: --config configs/planning.py:qwen2.5-7b --topology v5p:2x2x2
+    """Plan a step before the hardware is rented: --config configs/planning.py:qwen2.5-7b --topology v5p:2x2x2
 
     Compiles the programs of a training step (sampling; scoring, if there is a KL; update) for this machine's devices
     (--topology local) or for a TPU slice that is not there (the extra 'plan' brings its compiler), with no weights.

@@ -19,14 +19,14 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from pods_jax.analysis.runs import RunRecord, read_run
-from pods_jax.analysis.style import METHODS, new_figure
+from pods_jax.analysis.style import LOOKS, new_figure
 from pods_jax.selection import select
 
 HERE = Path(__file__).parent
 COSTS = HERE.parent / "results" / "costs.json"
 
 NUM_KEPT = 4
-RIGHT, WRONG, INK = METHODS["percentile"].color, METHODS["grpo"].color, "#444444"
+RIGHT, WRONG, INK = LOOKS["percentile"].color, LOOKS["grpo"].color, "#444444"
 NUM_RIGHT = (5, 11, 0)
 """Right rollouts of each prompt in the diagram, of 16."""
 
@@ -121,7 +121,7 @@ def draw_demo(path: Path, runs: Sequence[RunRecord]) -> None:
 
 
 def _draw_method(axes: Axes, method: str, runs: Sequence[RunRecord], seconds: Mapping[str, float]) -> None:
-    look = METHODS[method]
+    look = LOOKS[method]
     sizes = runs[0].config["rollout"]["num_generations"], runs[0].config["selection"]["num_kept"]
     steps = np.array([e["step"] for e in runs[0].evals])
     accuracy = np.array([[100 * e["accuracy"] for e in run.evals] for run in runs])

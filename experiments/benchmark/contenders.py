@@ -1,7 +1,7 @@
-"""Contenders in processes of their own, run in turns, so that threads, caches and peak memory are theirs alone.
+"""Contenders of a comparison, each in a process of its own, so that they share no threads, caches or peak memory.
 
-`python -m benchmark.contenders NAME OPTIONS` is such a process: it sets itself up, warms up once (which
-compiles), and then runs once for every line on stdin and answers with a line of JSON.
+They run in turns. `python -m benchmark.contenders NAME OPTIONS` is such a process: it sets itself up, warms up once
+(which compiles), then runs once for every line on stdin and answers with a line of JSON.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from pods_jax.cache import trim_after_compiling
 from pods_jax.errors import UserError
 
 Repetition = Callable[[], int]
-"""Does the work once and returns how many tokens that was."""
+"""Does the work once and returns its number of tokens."""
 
 CONTENDERS = {
     "ours/sampler": "ours:sampler",
@@ -32,13 +32,12 @@ CONTENDERS = {
 }
 """Name to "module:function" in this package; the function takes options and returns a Repetition."""
 
-
 Turn = Mapping[str, int | float]
-"""What one repetition was: its "seconds", "tokens", and the process's "peak_bytes" of resident memory so far."""
+"""One repetition: "seconds", "tokens", and the process's "peak_bytes" of resident memory so far."""
 
 
 class Result(NamedTuple):
-    """Medians over a contender's repetitions; peak_bytes: the most memory that its process ever had resident."""
+    """Medians over a contender's repetitions, and the peak of its process's resident memory."""
 
     seconds: float
     tokens_per_s: float
@@ -95,7 +94,8 @@ def summarise(turns: Sequence[Turn]) -> Result:
 
 def main() -> None:
     """The process of one contender. Whatever it prints goes to stderr; stdout is for answers."""
-    name, options = sys.argv[1], json.loads(sys.argv[2])
+    name = sys.argv[1]
+    options = json.loads(sys.argv[2])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if name.startswith("ours/"):

@@ -1,4 +1,4 @@
-"""What the machine is, and what it can do at most, measured."""
+"""The machine of a measurement: its description, and its measured peak rates."""
 
 import functools
 import os
@@ -6,11 +6,12 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from pods_jax.processor import processor_name
 
 
 def median_seconds(call: Callable[[], Any], repeats: int) -> float:
@@ -42,10 +43,10 @@ def memory_bytes_per_s(num_bytes: int, repeats: int = 10) -> float:
 
 
 def describe() -> dict[str, Any]:
-    """The machine, its load, and versions."""
+    """The device, its load, and versions."""
     device = jax.devices()[0]
     return {
-        "device": device.device_kind if device.platform != "cpu" else _cpu_name(),
+        "device": device.device_kind if device.platform != "cpu" else processor_name(),
         "devices": jax.device_count(),
         "cores": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
@@ -53,10 +54,3 @@ def describe() -> dict[str, Any]:
         "jax": jax.__version__,
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

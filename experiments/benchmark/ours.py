@@ -46,7 +46,8 @@ def update(options: dict[str, Any]) -> Repetition:
     """One optimizer step on rows of prompt and completion, at most `rows_a_prompt` of them for each prompt."""
     model, params = load_pretrained(options["folder"])
     model = model.clone(remat=options["remat"])
-    optimizer, mesh = make_optimizer(OptimizerConfig(), num_steps=1000), make_mesh(1, 1, 1)
+    optimizer = make_optimizer(OptimizerConfig(), num_steps=1000)
+    mesh = make_mesh(1, 1, 1)
     state = init_state(model, params, optimizer, mesh)
     T = options["new_tokens"]
     step = make_update(
@@ -68,7 +69,8 @@ def update(options: dict[str, Any]) -> Repetition:
 
 def random_batch(shape: tuple[int, int], S: int, T: int, vocab_size: int) -> Batch:
     """P groups of m completions, all of full length."""
-    rng, (P, m) = np.random.default_rng(0), shape
+    rng = np.random.default_rng(0)
+    P, m = shape
     return Batch(
         prompts=jnp.asarray(rng.integers(3, vocab_size, (P, S)), jnp.int32),
         prompt_lengths=jnp.full(P, S, jnp.int32),
@@ -97,10 +99,19 @@ def step(options: dict[str, Any]) -> Repetition:
 def step_config(options: dict[str, Any]) -> Config:
     """One prompt, n completions, m of them trained on; rewards by chance."""
     c = default_config()
-    c.model.path, c.model.remat = options["folder"], options["remat"]
-    c.reward.parts, c.reward.functions = {"luck": 1.0}, {"luck": "benchmark.workload:reward"}
-    c.rollout.num_prompts, c.rollout.num_generations, c.selection.num_kept = 1, options["n"], options["m"]
-    c.rollout.max_prompt_length, c.rollout.max_completion_length = options["prompt_tokens"], options["new_tokens"]
+    c.update_from_flattened_dict(
+        {
+            "model.path": options["folder"],
+            "model.remat": options["remat"],
+            "rollout.num_prompts": 1,
+            "rollout.num_generations": options["n"],
+            "selection.num_kept": options["m"],
+            "rollout.max_prompt_length": options["prompt_tokens"],
+            "rollout.max_completion_length": options["new_tokens"],
+        }
+    )
+    c.reward.parts = {"luck": 1.0}
+    c.reward.functions = {"luck": "benchmark.workload:reward"}
     return from_mapping(c)[0]
 
 

@@ -47,7 +47,9 @@ def update(options: dict[str, Any]) -> Repetition:
     """Forward, backward and AdamW on rows of prompt and completion; positions: "all" or "completion" get logits."""
     model = _load(options["folder"]).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
-    S, T, rows = options["prompt_tokens"], options["new_tokens"], options["rows"]
+    S = options["prompt_tokens"]
+    T = options["new_tokens"]
+    rows = options["rows"]
     ids = torch.randint(3, model.config.vocab_size, (rows, S + T))
     advantages = torch.randn(rows, 1)
     keep = {"logits_to_keep": T + 1} if options["positions"] == "completion" else {}
@@ -68,7 +70,8 @@ class _Turns(TrainerCallback):
     """Holds a trainer before every step until it is its turn."""
 
     def __init__(self):
-        self.go, self.done = queue.Queue(), queue.Queue()
+        self.go = queue.Queue()
+        self.done = queue.Queue()
 
     def on_step_begin(self, *args, **kwargs):
         self.go.get()
@@ -80,31 +83,15 @@ class _Turns(TrainerCallback):
 def step(options: dict[str, Any]) -> Repetition:
     """A step of TRL's GRPOTrainer on one prompt: n completions, all trained on, in micro-batches of at most 16."""
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
-    n, micro = options["n"], min(options["n"], 16)
+    n = options["n"]
     turns = _Turns()
-    config = GRPOConfig(
-        output_dir=tempfile.mkdtemp(),
-        use_cpu=True,
-        bf16=False,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=n // micro,
-        num_generations=n,
-        max_completion_length=options["new_tokens"],
-        max_steps=100_000,
-        learning_rate=1e-6,
-        gradient_checkpointing=False,
-        report_to="none",
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-    )
     trainer = GRPOTrainer(
         model=_load(options["folder"]),
         processing_class=AutoTokenizer.from_pretrained(options["folder"]),
         reward_funcs=reward,
-        args=config,
+        args=_grpo_config(n, options["new_tokens"]),
         train_dataset=Dataset.from_list([{"prompt": digits(options["prompt_tokens"], seed)} for seed in range(64)]),
         callbacks=[turns],
     )
@@ -117,6 +104,29 @@ def step(options: dict[str, Any]) -> Repetition:
         return n * options["new_tokens"]
 
     return repetition
+
+
+def _grpo_config(n: int, new_tokens: int) -> Any:
+    """A GRPOConfig of TRL for one prompt a step, n completions, in micro-batches of at most 16."""
+    from trl import GRPOConfig
+
+    micro = min(n, 16)
+    return GRPOConfig(
+        output_dir=tempfile.mkdtemp(),
+        use_cpu=True,
+        bf16=False,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=n // micro,
+        num_generations=n,
+        max_completion_length=new_tokens,
+        max_steps=100_000,
+        learning_rate=1e-6,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
 
 
 def _train(trainer: Any, turns: _Turns) -> None:

@@ -11,23 +11,26 @@ from pods_jax.selection import select
 
 
 def table_rows(groups: int, generations: int, kept: int, repeats: int, looped: int = 32) -> list[dict[str, Any]]:
-    """Seconds for all groups, the median over repeats in turns; on a busy machine, believe the processor's.
+    """Median seconds for all groups over repeats in turns. On a busy machine only processor seconds mean something.
 
-    The loop is timed on `looped` groups and its time scaled to all of them.
+    The loop is timed on `looped` groups and its time is scaled to all of them.
 
     Raises:
       AssertionError: the two find different variances on these.
     """
     rewards = _mixed_rewards(groups, generations)
     jitted = jax.jit(lambda r, key: select("max_variance", r, kept, key))
-    on_device, key = jax.device_put(rewards), jax.random.key(0)
+    on_device = jax.device_put(rewards)
+    key = jax.random.key(0)
     chosen = np.asarray(jitted(on_device, key))[:looped]
     assert_equal_variances(rewards[:looped], chosen, np.stack([authors_loop(r, kept) for r in rewards[:looped]]))
-    ours, theirs = [], []
+    ours = []
+    theirs = []
     for _ in range(repeats):
         ours.append(_seconds(lambda: jax.block_until_ready(jitted(on_device, key))))
         theirs.append(_seconds(lambda: [authors_loop(r, kept) for r in rewards[:looped]]))
-    (ours_s, ours_cpu_s), (loop_s, loop_cpu_s) = np.median(ours, 0), np.median(theirs, 0) * groups / min(groups, looped)
+    ours_s, ours_cpu_s = np.median(ours, 0)
+    loop_s, loop_cpu_s = np.median(theirs, 0) * groups / min(groups, looped)
     return [
         {"side": "ours, one call", "seconds": ours_s, "processor_s": ours_cpu_s},
         {
@@ -40,16 +43,18 @@ def table_rows(groups: int, generations: int, kept: int, repeats: int, looped: i
 def authors_loop(rewards: np.ndarray, num_kept: int) -> np.ndarray:
     """Their single-device algorithm: sort, then compute the variance of every candidate anew, O(m^2)."""
     order = sorted(range(len(rewards)), key=lambda i: rewards[i], reverse=True)
-    best, variance = order[:num_kept], np.var(rewards[order[:num_kept]], ddof=1)
+    best = order[:num_kept]
+    variance = np.var(rewards[best], ddof=1)
     for k in range(num_kept):
         candidate = order[:k] + order[len(order) - (num_kept - k) :]
         if (candidate_variance := np.var(rewards[candidate], ddof=1)) > variance:
-            best, variance = candidate, candidate_variance
+            best = candidate
+            variance = candidate_variance
     return np.array(best)
 
 
 def assert_equal_variances(rewards: np.ndarray, *choices: np.ndarray) -> None:
-    """Of the rewards [P, n] at two choices of indices [P, m]."""
+    """Raises an AssertionError unless two choices of indices [P, m] have rewards of equal variance, from [P, n]."""
     variances = [np.take_along_axis(np.float64(rewards), indices, 1).var(axis=1) for indices in choices]
     np.testing.assert_allclose(*variances, rtol=1e-5)
 
@@ -63,6 +68,7 @@ def _mixed_rewards(groups: int, generations: int) -> np.ndarray:
 
 def _seconds(call: Callable[[], Any]) -> tuple[float, float]:
     """Wall-clock and processor time."""
-    start, cpu_start = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    cpu_start = time.process_time()
     call()
     return time.perf_counter() - start, time.process_time() - cpu_start

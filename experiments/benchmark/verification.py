@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pods_jax.buckets import ceil_div
 from pods_jax.errors import UserError
 from pods_jax.rewards import VERIFIERS, RewardPool
 
-Pair = tuple[str, str]
-"""An output and its gold."""
+OutputGold = tuple[str, str]
 
 
-def read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path) -> list[OutputGold]:
     """The "completion" and "gold" of every line of a JSON Lines file.
 
     Raises:
@@ -30,20 +30,21 @@ def read_pairs(path: Path) -> list[Pair]:
     return pairs
 
 
-def beside_math_verify(pairs: Sequence[Pair], repeats: int) -> list[dict[str, Any]]:
+def beside_math_verify(pairs: Sequence[OutputGold], repeats: int) -> list[dict[str, Any]]:
     """Calls a second in this process, in turns, the best of `repeats`; the gold's parsing included on both sides."""
-    judges: dict[str, Callable[[str, str], bool]] = {"math": math, "Math-Verify": math_verify()}
-    rates, verdicts = dict.fromkeys(judges, 0.0), {}
+    verifiers: dict[str, Callable[[str, str], bool]] = {"math": math, "Math-Verify": math_verify()}
+    rates = dict.fromkeys(verifiers, 0.0)
+    correct = {}
     for _ in range(repeats):
-        for name, judge in judges.items():
+        for name, verify in verifiers.items():
             start = time.perf_counter()
-            verdicts[name] = [judge(*pair) for pair in pairs]
+            correct[name] = [verify(*pair) for pair in pairs]
             rates[name] = max(rates[name], len(pairs) / (time.perf_counter() - start))
     ours, theirs = rates.values()
-    agreement = sum(map(bool.__eq__, *verdicts.values())) / len(pairs)
+    agreement = sum(map(bool.__eq__, *correct.values())) / len(pairs)
     return [
-        {"judge": "math", "calls_per_s": ours},
-        {"judge": "Math-Verify", "calls_per_s": theirs, "speed_up": ours / theirs, "agreement": agreement},
+        {"verifier": "math", "calls_per_s": ours},
+        {"verifier": "Math-Verify", "calls_per_s": theirs, "speed_up": ours / theirs, "agreement": agreement},
     ]
 
 
@@ -58,22 +59,25 @@ def math_verify() -> Callable[[str, str], bool]:
     return lambda output, gold: bool(verify(parse(f"${gold}$"), parse(output)))
 
 
-def by_workers(pairs: Sequence[Pair], counts: Sequence[int], min_calls: int) -> list[dict[str, Any]]:
-    """The pool on the pairs that the quick layer leaves to workers (again and again, for at least `min_calls`).
+def by_workers(pairs: Sequence[OutputGold], counts: Sequence[int], min_calls: int) -> list[dict[str, Any]]:
+    """Throughput of the pool by number of workers, on the pairs that the quick layer leaves to them, if any.
 
-    Nothing if it leaves none. `share` is theirs of all pairs, `caller_us` the calling process's own time for a call.
+    The pairs are repeated for at least `min_calls`. `share` is their share of all pairs, `caller_us` the calling
+    process's own time for a call.
     """
     left = [pair for pair in pairs if VERIFIERS["math"].quick(*pair) is None]
     if not left:
         return []
-    outputs, golds = zip(*(left * -(-min_calls // len(left))), strict=True)
+    outputs, golds = zip(*(left * ceil_div(min_calls, len(left))), strict=True)
     rows = []
     for count in counts:
         with RewardPool(count) as pool:
             pool.score(outputs[: 64 * count], golds[: 64 * count], "math")  # starts the workers
-            start, start_cpu = time.perf_counter(), time.process_time()
+            start = time.perf_counter()
+            start_cpu = time.process_time()
             pool.score(outputs, golds, "math")
-            wall_s, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
+            wall_s = time.perf_counter() - start
+            cpu_s = time.process_time() - start_cpu
         row = {"workers": str(count), "share": len(left) / len(pairs), "calls_per_s": len(outputs) / wall_s}
         rows.append(row | {"caller_us": cpu_s / len(outputs) * 1e6})
     return rows

@@ -1,4 +1,4 @@
-"""What all contenders are given: a model in a folder, prompts, and rewards."""
+"""The workload that all contenders are given: a model in a folder, prompts, and rewards."""
 
 import dataclasses
 import zlib
@@ -10,7 +10,7 @@ import numpy as np
 from pods_jax.models import shapes
 from pods_jax.models.decoder import ModelConfig
 
-SHAPES = {
+BENCHMARK_SHAPES = {
     "smollm2-135m": ModelConfig(
         vocab_size=49_152,
         hidden_size=576,
@@ -46,7 +46,7 @@ def write_model(shape: str, folder: Path) -> None:
 
     from pods_jax.models import Decoder, init_params, save_pretrained
 
-    model = Decoder(SHAPES[shape])
+    model = Decoder(BENCHMARK_SHAPES[shape])
     save_pretrained(folder, model, init_params(model, jax.random.key(0)))
     write_tokenizer(model.config.vocab_size, folder)
 

@@ -1,30 +1,32 @@
-"""What the study compares, as data: runs, seeds, step costs, tables, and what counts as reached.
+"""The study as data: variants, seeds, step costs, tables and thresholds.
 
-The learning rates are those of the configs: for `configs/demo.py` 1e-3 was the best of {5e-4, 1e-3, 2e-3} on seed 100,
-which is not reported, for GRPO, GRPO-GA and PODS, and at least not worse for random and max-reward. The larger policy
-was trained on the same seed with 2.5e-4 and 5e-4 by all three, which did better with the first, and with 1.25e-4 by
-PODS, which was slower.
+Learning rates were chosen on seed 100, which is not reported. For `configs/demo.py`, 1e-3 was the best of {5e-4, 1e-3,
+2e-3} for GRPO, GRPO-GA and PODS, and at least as good as the others for random and max-reward. For the larger policy,
+2.5e-4 was better than 5e-4 for GRPO, GRPO-GA and PODS; PODS was slower with 1.25e-4.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from pods_jax.analysis.style import METHODS, SHADES, Look
+from pods_jax.analysis.style import LOOKS, SHADES, Look
 
 WINDOW = 3
-"""Accuracies are running means over so many evaluations."""
+"""Number of evaluations over which accuracies are running means."""
 
 THRESHOLDS = (0.80, 0.90, 0.95)
-"""Mean test accuracies on the demo's task that count as reached, fixed before the reported runs."""
+"""Mean test accuracies to reach on the demo's task, fixed before the reported runs."""
 
 TARGETS = (0.44, 0.51, 0.56)
-"""On the mixed task: a third, two thirds and nine tenths of the way from the first (36.9 %) to the best (58.0 %) mean
-accuracy of GRPO on the seeds 100, 101 and 102, which are not reported."""
+"""Mean test accuracies to reach on the mixed task.
+
+They are a third, two thirds and nine tenths of the way from the first (36.9 %) to the best (58.0 %) mean accuracy of
+GRPO on the seeds 100, 101 and 102, which are not reported.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A config with overrides, and how it looks in figures and tables."""
+    """A config with overrides, and its look in figures and tables."""
 
     spec: str
     look: Look
@@ -39,7 +41,7 @@ _DEMO = (
 
 
 def _demo(method: str, *overrides: str, look: Look | None = None) -> Variant:
-    return Variant(f"configs/demo.py:{method}", look or METHODS[method], (*_DEMO, *overrides))
+    return Variant(f"configs/demo.py:{method}", look or LOOKS[method], (*_DEMO, *overrides))
 
 
 def _larger(method: str, *overrides: str, look: Look | None = None) -> Variant:
@@ -58,7 +60,7 @@ def _size(key: str, size: int, shade: int, *overrides: str) -> Variant:
 
 
 def _mixed(method: str, *overrides: str) -> Variant:
-    return Variant(f"configs/mixed.py:{method}", METHODS[method], (*_LEAN, *overrides))
+    return Variant(f"configs/mixed.py:{method}", LOOKS[method], (*_LEAN, *overrides))
 
 
 _CANDIDATES = "allocation.options={'candidates': 12, 'on_exhausted': 'train_partial'}"
@@ -78,7 +80,7 @@ VARIANTS: Mapping[str, Variant] = {
     "pods": _demo("pods"),
     "random": _demo("random"),
     "max_reward": _demo("max_reward"),
-    "percentile": _demo("pods", "selection.rule=percentile", look=METHODS["percentile"]),
+    "percentile": _demo("pods", "selection.rule=percentile", look=LOOKS["percentile"]),
     "n=32": _size("n", 32, 0),
     "n=128": _size("n", 128, 1),
     "n=256": _size("n", 256, 2),
@@ -91,7 +93,7 @@ VARIANTS: Mapping[str, Variant] = {
     "larger-grpo": _larger("grpo"),
     "larger-grpo_ga": _larger("grpo_ga"),
     "larger-pods": _larger("pods"),
-    "larger-n=32": _larger("pods", "rollout.num_generations=32", look=Look("n = 32", SHADES[0], "v")),  # timed alone
+    "larger-n=32": _larger("pods", "rollout.num_generations=32", look=Look("n = 32", SHADES[0], "v")),  # only timed
     # configs/mixed.py
     "mixed-grpo": _mixed("grpo"),
     "mixed-dapo": _mixed("dapo", "training.num_steps=60"),  # which generate more than 120 of any other
@@ -109,8 +111,8 @@ class Table:
     """Variants that are compared, over the seeds that all of them have.
 
     Attributes:
-      baselines: which of them others are held to.
-      costs: where times are compared, which of `Study.costs` has their step costs.
+      baselines: those of the variants that the others are compared with.
+      costs: the key of `Study.costs` with their step costs, where times are compared.
     """
 
     variants: tuple[str, ...]
@@ -119,7 +121,7 @@ class Table:
 
 
 PODS = ("pods", "larger-pods")
-"""The variants of PODS at the main sizes, of which each measurement of step costs has one."""
+"""The variants of PODS at the main sizes; each measurement of step costs has one of them."""
 
 LEARNING: Mapping[str, Table] = {
     "main": Table(("grpo_ga", "grpo", "pods", "random", "max_reward", "percentile"), ("grpo_ga", "grpo")),
@@ -141,8 +143,46 @@ ALLOCATION: Mapping[str, Table] = {
 
 
 @dataclasses.dataclass(frozen=True)
+class Answer:
+    """One row of the document's first table: a ratio of costs that a paper claims, and where it is measured here.
+
+    Attributes:
+      question, paper: text of its cells.
+      table, baseline, variant, threshold: of the paired ratio that answers it.
+    """
+
+    question: str
+    paper: str
+    table: str
+    baseline: str
+    variant: str
+    threshold: float
+
+
+_PODS_GA = "at least 1.7x"
+_PODS_GRPO = "2x and more on one device, 1 prompt a step"
+_PC_GRPO = "1.5x to 1.9x"
+_PC_DAPO = "2.3x to 4.0x"
+_PC = "mixed-pilot_commit"
+ANSWERS = (
+    Answer("time to 90 %, PODS over GRPO-GA", _PODS_GA, "main", "grpo_ga", "pods", 0.90),
+    Answer("the same, 10 times the parameters", _PODS_GA, "larger", "larger-grpo_ga", "larger-pods", 0.90),
+    Answer("time to 90 %, PODS over GRPO", _PODS_GRPO, "main", "grpo", "pods", 0.90),
+    Answer("the same, 10 times the parameters", _PODS_GRPO, "larger", "larger-grpo", "larger-pods", 0.90),
+    Answer(
+        "rollouts to 51 %, Pilot-Commit over GRPO", _PC_GRPO, "allocation", "mixed-grpo", "mixed-pilot_commit", 0.51
+    ),
+    Answer("the same, 4 prompts a step", _PC_GRPO, "small_batch", "small-grpo", "small-pilot_commit", 0.51),
+    Answer(
+        "rollouts to 51 %, Pilot-Commit over DAPO", _PC_DAPO, "allocation", "mixed-dapo", "mixed-pilot_commit", 0.51
+    ),
+    Answer("the same, 4 prompts a step", _PC_DAPO, "small_batch", "small-dapo", "small-pilot_commit", 0.51),
+)
+
+
+@dataclasses.dataclass(frozen=True)
 class Part:
-    """Runs that are made together: every variant with every seed, seed by seed; tables: what is made of them."""
+    """Runs that are made together: every variant with every seed, seed by seed; and the tables made of them."""
 
     variants: tuple[str, ...]
     seeds: Sequence[int]
@@ -151,12 +191,13 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """How much of the study is run.
+    """The extent of a study.
 
     Attributes:
-      parts: runs by part. Their warm starts have the run's seed too.
-      costs: variants whose steps are timed in turn, by the name of what is written; micro_batches: rollouts at a
-      time in the update, at most all, of which the fastest counts; cost_rounds: how often each is timed.
+      parts: runs by part. A run's warm start has the run's seed.
+      costs: variants whose steps are timed in turns, by the name of the file.
+      micro_batches: rollouts at a time in the update, at most all; the fastest counts.
+      cost_rounds: number of timed steps of each.
       overrides: of every config.
     """
 
@@ -165,6 +206,10 @@ class Study:
     micro_batches: tuple[int, ...]
     cost_rounds: int
     overrides: tuple[str, ...] = ()
+
+    def overrides_of(self, name: str) -> tuple[str, ...]:
+        """All overrides of a variant's config."""
+        return (*VARIANTS[name].overrides, *self.overrides)
 
 
 _ABLATION_TABLES = ("n", "m", "statistics")
@@ -207,4 +252,4 @@ QUICK = Study(
         "evaluation.num_prompts=32", "evaluation.batch_size=32", "optimizer.micro_batch_size_per_device=16",
     ),
 )  # fmt: skip
-"""A minute or two: that everything runs, from configs to figures; its numbers mean nothing."""
+"""A study of a minute or two, which shows that everything runs; its numbers mean nothing."""

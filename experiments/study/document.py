@@ -1,4 +1,4 @@
-"""Tables as Markdown, and their place in a document: between `<!-- study:NAME -->` and `<!-- end -->`."""
+"""The study's tables as Markdown, and their places in a document, `<!-- study:NAME -->` to `<!-- end -->`."""
 
 import math
 import re
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pods_jax.errors import UserError
-from study.definition import ALLOCATION, LEARNING, VARIANTS
+from study.definition import ALLOCATION, ANSWERS, LEARNING, VARIANTS
 from study.tables import Numbers
 
 _BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(document: Path, blocks: Mapping[str, str]) -> None:
-    """Writes the blocks that there are into their places; other places stay as they are.
+    """Writes the given blocks into their places; other places stay as they are.
 
     Raises:
       UserError: the document has no place for one of them.
@@ -26,9 +26,38 @@ def fill(document: Path, blocks: Mapping[str, str]) -> None:
 
 
 def blocks_of(results: Mapping[str, Numbers]) -> dict[str, str]:
-    """The blocks of the results that there are: the names of `LEARNING`, `ALLOCATION` and the step costs."""
+    """The blocks of the given results by name: those of `LEARNING`, `ALLOCATION` and the step costs, and "answer"."""
     block_of = dict.fromkeys(LEARNING, learning_block) | dict.fromkeys(ALLOCATION, allocation_block)
-    return {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
+    blocks = {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
+    if {answer.table for answer in ANSWERS} <= results.keys():
+        blocks["answer"] = answer_block(results)
+    return blocks
+
+
+def answer_block(results: Mapping[str, Numbers]) -> str:
+    """The claims of the papers beside the paired ratios that were measured."""
+    rows = []
+    for answer in ANSWERS:
+        numbers = results[answer.table]
+        measured = _ratios(numbers)[answer.baseline]
+        if answer.variant not in measured:  # in a quick study
+            continue
+        found = measured[answer.variant][str(answer.threshold)]["paired"]
+        rows.append([answer.question, answer.paper, _interval(found, len(numbers["seeds"])), f"`{answer.table}`"])
+    num = sum(_num_intervals(numbers) for numbers in results.values())
+    text = f"There are {num} paired intervals of 95 % on this page: by chance, some {num / 20:.0f} miss their ratio."
+    return f"{_table(['ratio of costs', 'paper', 'here', 'table'], rows)}\n\n{text}"
+
+
+def _ratios(numbers: Numbers) -> Numbers:
+    """The ratios of a table by baseline and variant; none in a table of step costs."""
+    return numbers.get("speed_ups") or numbers.get("ratios") or {}
+
+
+def _num_intervals(numbers: Numbers) -> int:
+    """Number of paired ratios with an interval in a table."""
+    thresholds = [t for rows in _ratios(numbers).values() for found in rows.values() for t in found.values()]
+    return sum(_finite(t["paired"]["low"]) for t in thresholds if "paired" in t)
 
 
 def learning_block(numbers: Numbers) -> str:
@@ -47,7 +76,7 @@ def _rows_table(numbers: Numbers, thresholds: Sequence[str]) -> str:
         [
             _label(name), f"{r['n']} -> {r['m']}", f"{1000 * r['seconds_per_step']['step']:.0f}",
             _percent(r["best"], 1),
-            f"{_percent(r['last'], 1)} ± {_number(100 * r['last_half_width'], '.1f')}",
+            _plus_minus(r["last"], r["last_half_width"]),
         ]
         + [_pair(r["steps_to"][t], r["seconds_to"][t]) for t in thresholds]
         for name, r in numbers["rows"].items()
@@ -95,7 +124,8 @@ def cost_block(numbers: Numbers) -> str:
         ]
         for name, v in numbers["variants"].items()
     ]  # fmt: skip
-    model, shares = numbers["model"], numbers["update_share_for_gain"]
+    model = numbers["model"]
+    shares = numbers["update_share_for_gain"]
     text = (
         f"{numbers['machine']}, {numbers['cores']} core(s), medians of {numbers['rounds']} interleaved rounds; load "
         f"average {numbers['load'][0]:.1f} before, {numbers['load'][1]:.1f} after.\n\n"
@@ -169,15 +199,20 @@ def _percent(value: float | str, digits: int = 0) -> str:
 
 
 def _accuracy(found: Numbers | None) -> str:
-    return "ended" if found is None else f"{_percent(found['mean'], 1)} ± {_number(100 * found['half_width'], '.1f')}"
+    return "ended" if found is None else _plus_minus(found["mean"], found["half_width"])
 
 
 def _percent_interval(found: Numbers) -> str:
-    return f"{_percent(found['value'], 1)} ± {_number(100 * (found['high'] - found['value']), '.1f')}"
+    return _plus_minus(found["value"], found["high"] - found["value"] if _finite(found["high"]) else None)
+
+
+def _plus_minus(value: float, half_width: float | None) -> str:
+    """A share in per cent; one seed has no half-width, which is NaN, or null in a file."""
+    return f"{_percent(value, 1)} ± {_number(100 * half_width if _finite(half_width) else None, '.1f')}"
 
 
 def _ratio(found: Numbers) -> str:
-    """Of mean curves, with the bootstrap interval; 0 says that the method does not get there."""
+    """A speed-up of mean curves with its bootstrap interval, or words where there is none."""
     if found["ratio"] == 0:
         return "not reached"
     if not _finite(found["ratio"]):
@@ -186,17 +221,23 @@ def _ratio(found: Numbers) -> str:
 
 
 def _interval(found: Numbers, seeds: int) -> str:
-    """Of paired seeds, with their number where not all of them count."""
+    """A ratio of paired seeds with its interval, and their number where not all of them count."""
     if not _finite(found["value"]):
         return "-"
     interval = f"[{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
-    return f"{found['value']:.2f}x {interval}" + (f" ({found['num']} seeds)" if found["num"] < seeds else "")
+    remarks = [f"{found['num']} seeds"] if found["num"] < seeds else []
+    if censored := found.get("censored"):
+        remarks.append(f"{censored} at the budget")
+    return f"{found['value']:.2f}x {interval}" + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _spent(found: Numbers) -> str:
+    """Mean rollouts with their interval and steps, and how many seeds get there."""
     seeds = len(found["by_seed"])
+    reached = f"{found['reached']} of {seeds} seeds"
     if not found["num"]:
-        return f"0 of {seeds} seeds"
+        return reached
+    remarks = [f"{found['steps']:.0f}"] if _finite(found["steps"]) else []
+    remarks += [reached] if found["reached"] < seeds else []
     interval = f"[{_number(found['low'], ',.0f')}, {_number(found['high'], ',.0f')}]"
-    some = f"; {found['num']} of {seeds} seeds" if found["num"] < seeds else ""
-    return f"{found['value']:,.0f} {interval} ({found['steps']:.0f}{some})"
+    return f"{found['value']:,.0f} {interval}" + (f" ({'; '.join(remarks)})" if remarks else "")

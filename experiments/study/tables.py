@@ -1,4 +1,4 @@
-"""From workdirs and step costs to numbers: what is reached when, and by how much sooner. Imports no JAX."""
+"""The study's numbers, from workdirs and step costs: costs to thresholds, and their ratios. Imports no JAX."""
 
 import dataclasses
 import json
@@ -12,7 +12,15 @@ from pods_jax.analysis.curves import Curves, curves_of, first_reach, half_width,
 from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.errors import UserError
 from study.definition import PODS, TARGETS, THRESHOLDS, WINDOW, Table
-from study.ratios import CostModel, fit_costs, geometric_mean, mean_interval, paired_ratio
+from study.estimates import (
+    CostModel,
+    censored_ratio,
+    fit_costs,
+    geometric_mean,
+    mean_interval,
+    num_censored,
+    paired_ratio,
+)
 
 Numbers = dict[str, Any]
 
@@ -24,7 +32,7 @@ class Found:
     Attributes:
       seeds: those that all variants have finished.
       runs: by variant, in the order of the seeds.
-      hours: that they took together: steps, evaluations and compilation on the machine they were made on.
+      hours: all their steps, evaluations and compilation together, on the machine that they were made on.
     """
 
     seeds: list[int]
@@ -74,7 +82,7 @@ def in_seconds(curves: Mapping[str, Curves], costs: Numbers) -> dict[str, Curves
 
 
 def learning_table(table: Table, workdir: Path, costs: Numbers) -> Numbers:
-    """What each variant reaches and when, and how much sooner than each baseline.
+    """Accuracies and times to the thresholds of each variant, and speed-ups over each baseline.
 
     Returns:
       "seeds"; "hours" of all runs; "rows" by variant (see `_row`); "speed_ups" by baseline and variant (see
@@ -109,6 +117,7 @@ def _row(steps: Curves, seconds: Curves, cost: Numbers) -> Numbers:
         "last_half_width": float(steps.half_width[-1]),
         "lasts": steps.y[:, -1].tolist(),
         "steps_to": {str(t): first_reach(steps, t) for t in THRESHOLDS},
+        "steps_by_seed": {str(t): _reaches(steps, t) for t in THRESHOLDS},
         "seconds_to": {str(t): first_reach(seconds, t) for t in THRESHOLDS},
     }
 
@@ -129,7 +138,7 @@ def _speed_ups(baseline: str, name: str, steps: Mapping[str, Curves], seconds: M
 
 
 def _reaches(curves: Curves, threshold: float) -> list[float]:
-    """Of every seed alone."""
+    """The x at which each run reaches the threshold first."""
     return [first_reach(Curves(curves.x, run[None]), threshold) for run in curves.y]
 
 
@@ -175,7 +184,7 @@ def main_pods(costs: Numbers) -> Numbers:
 
 
 def seconds_by_size(costs: Numbers) -> dict[tuple[int, int], float]:
-    """Seconds per step by (n, m): of variants with equal sizes PODS', or the first's."""
+    """Seconds per step by (n, m); of variants with equal sizes those of PODS, else of the first."""
     steps: dict[tuple[int, int], float] = {}
     for name in sorted(costs["variants"], key=lambda name: name not in PODS):
         variant = costs["variants"][name]
@@ -184,7 +193,7 @@ def seconds_by_size(costs: Numbers) -> dict[tuple[int, int], float]:
 
 
 def _share_for(model: CostModel, n: int, m: int, gain: float) -> float:
-    """The c / b from which a step with m of n costs so much less than one with all n; inf where m/n forbids it."""
+    """The c / b at which a step with all n costs `gain` times one with m of n; inf where n / m is smaller."""
     slope = model.b * (n - gain * m)
     return (gain - 1) * (model.a + model.b * n) / slope if slope > 0 else np.inf
 
@@ -196,23 +205,21 @@ def allocation_table(table: Table, workdir: Path) -> Numbers:
     """Rollouts generated until the targets are reached, and the ratios to each baseline's.
 
     Returns:
-      "seeds"; "hours" of all runs; "rows" by variant: rollouts to each target by seed (inf: not within the run) with
-      their geometric mean and the mean steps that they took, final accuracies, and totals; "ratios" by baseline and
-      variant (see `_rollout_ratios`).
+      "seeds"; "hours" of all runs; "rows" by variant: final accuracies, mean totals, and rollouts to each target (see
+      `_rollouts_to`); "ratios" by baseline and variant (see `_rollout_ratios`).
     """
     found = find(table, workdir)
     curves = rollout_curves(found)
     spent = {name: {t: _spent(runs, t) for t in TARGETS} for name, runs in found.runs.items()}
-    return {
-        "seeds": found.seeds,
-        "hours": found.hours,
-        "targets": list(TARGETS),
-        "rows": {name: _allocation_row(runs, curves[name], spent[name]) for name, runs in found.runs.items()},
-        "ratios": {
-            b: {name: _rollout_ratios(b, name, curves, spent) for name in curves if name != b} for b in table.baselines
-            if b in curves
-        },
-    }  # fmt: skip
+    shared = {t: shared_seeds([by_target[t] for by_target in spent.values()]) for t in TARGETS}
+    rows = {}
+    for name, runs in found.runs.items():
+        to_target = {str(t): _rollouts_to(runs, spent[name][t], shared[t]) for t in TARGETS}
+        rows[name] = _allocation_row(runs, curves[name]) | {"rollouts_to": to_target}
+    ratios = {
+        b: {name: _rollout_ratios(b, name, curves, rows) for name in curves if name != b} for b in table.baselines
+    }
+    return {"seeds": found.seeds, "hours": found.hours, "targets": list(TARGETS), "rows": rows, "ratios": ratios}
 
 
 def rollout_curves(found: Found) -> dict[str, Curves]:
@@ -227,36 +234,63 @@ def _spent(runs: Sequence[RunRecord], target: float) -> list[float]:
     return [np.inf if spent is None else spent for spent in found]
 
 
-def _allocation_row(runs: Sequence[RunRecord], curves: Curves, spent: Mapping[float, list[float]]) -> Numbers:
+def shared_seeds(spent: Sequence[Sequence[float]]) -> list[int]:
+    """Places of the seeds with which every variant gets to a target; spent: [variants, seeds], inf for never."""
+    return [i for i, by_variant in enumerate(zip(*spent, strict=True)) if np.isfinite(by_variant).all()]
+
+
+def _allocation_row(runs: Sequence[RunRecord], curves: Curves) -> Numbers:
     last = [run.evals[-1] for run in runs]
-    totals = {
-        key: mean_interval([float(e[key]) for e in last]).value
-        for key in ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
-    }
-    return totals | {
+    totals = ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
+    return {key: float(np.mean([e[key] for e in last])) for key in totals} | {
         "first": float(curves.y[:, 0].mean()),
         "best": float(curves.mean.max()),
         "last": dataclasses.asdict(mean_interval(curves.y[:, -1].tolist())),
-        "rollouts_to": {
-            str(t): dataclasses.asdict(geometric_mean(values)) | {"by_seed": values, "steps": _mean_steps(runs, values)}
-            for t, values in spent.items()
-        },
-    }  # fmt: skip
+    }
 
 
-def _mean_steps(runs: Sequence[RunRecord], spent: Sequence[float]) -> float:
-    """Of training until so many rollouts were generated, over the runs that did; NaN if none did."""
-    reached = [(run, rollouts) for run, rollouts in zip(runs, spent, strict=True) if np.isfinite(rollouts)]
-    steps = [next(e["step"] for e in r.evals if e["rollouts/generated"] >= rollouts) for r, rollouts in reached]
-    return float(np.mean(steps)) if steps else np.nan
+def _rollouts_to(runs: Sequence[RunRecord], spent: list[float], shared: Sequence[int]) -> Numbers:
+    """Rollouts to a target.
+
+    Returns:
+      the geometric mean over the shared seeds with its interval, and their mean "steps"; "reached": the number of seeds
+      that get there; "by_seed".
+    """
+    steps = [_steps_at(runs[i], spent[i]) for i in shared]
+    return shared_rollouts(spent, shared) | {"steps": float(np.mean(steps)) if steps else np.nan}
 
 
-def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], spent: Mapping) -> Numbers:
-    """By target and "99 %" of the baseline's best mean: `speed_up` of mean curves over rollouts, and paired by seed."""
-    rows = {"99 %": dataclasses.asdict(speed_up(curves[baseline], curves[name]))}
+def shared_rollouts(spent: list[float], shared: Sequence[int]) -> Numbers:
+    """The part of `_rollouts_to` that follows from the rollouts of each seed."""
+    mean = dataclasses.asdict(geometric_mean([spent[i] for i in shared]))
+    return mean | {"reached": int(np.isfinite(spent).sum()), "by_seed": spent}
+
+
+def _steps_at(run: RunRecord, rollouts: float) -> int:
+    return next(e["step"] for e in run.evals if e["rollouts/generated"] >= rollouts)
+
+
+def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], rows: Numbers) -> Numbers:
+    """By target and "99 %" of the baseline's best mean: `speed_up` of mean curves over rollouts, and "paired"."""
+    ratios = {"99 %": dataclasses.asdict(speed_up(curves[baseline], curves[name]))}
     for t in TARGETS:
-        paired = paired_ratio(spent[baseline][t], spent[name][t])
-        rows[str(t)] = dataclasses.asdict(speed_up(curves[baseline], curves[name], threshold=t)) | {
-            "paired": dataclasses.asdict(paired)
-        }
-    return rows
+        of_means = dataclasses.asdict(speed_up(curves[baseline], curves[name], threshold=t))
+        ratios[str(t)] = of_means | {"paired": paired_rollouts(rows[baseline], rows[name], str(t))}
+    return ratios
+
+
+def paired_rollouts(baseline: Numbers, method: Numbers, target: str) -> Numbers:
+    """The ratio of rollouts to a target over paired seeds, given two rows of the table.
+
+    A seed with which only one side gets there counts with the other's budget, its mean rollouts in a whole run;
+    "censored" is the number of them.
+    """
+    theirs = _by_seed(baseline, target)
+    ours = _by_seed(method, target)
+    ratio = censored_ratio(theirs, ours, baseline["rollouts/generated"], method["rollouts/generated"])
+    return dataclasses.asdict(ratio) | {"censored": num_censored(theirs, ours)}
+
+
+def _by_seed(row: Numbers, target: str) -> list[float]:
+    """Rollouts of each seed, inf for never; a JSON file has null."""
+    return [np.inf if spent is None else spent for spent in row["rollouts_to"][target]["by_seed"]]

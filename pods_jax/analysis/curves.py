@@ -1,4 +1,4 @@
-"""Learning curves of several seeds on a common grid, and what is read off them: bands, thresholds, speed-ups."""
+"""Learning curves of several seeds on a common grid, and numbers read off them: bands, speed-ups, costs to a target."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,10 @@ AXES = {
     "tokens/generated": "tokens generated",
     "tokens/trained": "tokens trained on",
 }
-"""What a curve can be drawn against, with the label of the axis. Evaluation and compilation are not training time."""
+"""Quantities that a curve can be drawn against, with axis labels. Evaluation and compilation are not training time."""
 
 PHASES = ("sample", "verify", "select", "update")
+"""Parts of a step whose seconds a run logs."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,10 +39,6 @@ class Curves:
         """1.96 standard errors of the mean over runs; NaN for a single run."""
         return half_width(self.y)
 
-    def until(self, limit: float) -> "Curves":
-        """The part with x <= limit."""
-        return Curves(self.x[self.x <= limit], self.y[:, self.x <= limit])
-
     def smoothed(self, window: int) -> "Curves":
         """The running mean of every run over `window` evaluations, centred, shorter at the ends."""
         return Curves(self.x, np.array([running_mean(run, window) for run in self.y]))
@@ -56,18 +53,23 @@ def half_width(values: Float[np.ndarray, "S ..."]) -> np.ndarray:
 
 def running_mean(values: Sequence[float] | Float[np.ndarray, " E"], window: int) -> Float[np.ndarray, " E"]:
     """Centred running mean, shorter at the ends."""
-    half, values = window // 2, np.asarray(values, float)
+    values = np.asarray(values, float)
+    half = window // 2
     return np.array([values[max(0, i - half) : i + half + 1].mean() for i in range(len(values))])
 
 
-def nearest(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], grid: Float[np.ndarray, " E"]) -> np.ndarray:
-    """The values [E] at the points of x that are nearest to the grid's."""
+def nearest_values(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], grid: Float[np.ndarray, " E"]) -> np.ndarray:
+    """The y [E] at the points of x that are nearest to the grid's."""
     return y[np.abs(x[None] - grid[:, None]).argmin(1)]
 
 
 def common_grid(runs: Sequence[Float[np.ndarray, " _"]], num: int | None = None) -> Float[np.ndarray, " E"]:
-    """Places that all runs cover: the shared ones if they agree there, else `num` (or as many as the longest has)."""
-    start, end = max(x[0] for x in runs), min(x[-1] for x in runs)
+    """Places that all runs cover: those that they share, or `num` equidistant ones if they differ.
+
+    num: by default the number of places of the run that has most of them.
+    """
+    start = max(x[0] for x in runs)
+    end = min(x[-1] for x in runs)
     inside = [x[(x >= start) & (x <= end)] for x in runs]
     if num is None and all(np.array_equal(x, inside[0]) for x in inside):
         return inside[0]
@@ -86,22 +88,26 @@ def curves_of(
       runs: at least one, each with an evaluation.
       metric: a key of `eval.jsonl`.
       axis: a key of `AXES`.
-      grid: where; by default see `common_grid`. NaN beyond what a run covers.
+      grid: places on the axis, by default `common_grid`'s; beyond what a run covers its value is NaN.
     """
-    points = [(_column(run.evals, axis), _column(run.evals, metric)) for run in runs]
+    places = [eval_column(run, axis) for run in runs]
+    values = [eval_column(run, metric) for run in runs]
     if grid is None:
-        grid = common_grid([x for x, _ in points])
-    return Curves(grid, np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in points]))
+        grid = common_grid(places)
+    on_grid = [np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in zip(places, values, strict=True)]
+    return Curves(grid, np.array(on_grid))
 
 
-def _column(records: Sequence[dict], key: str) -> np.ndarray:
-    return np.array([r[key] for r in records], float)
+def eval_column(run: RunRecord, key: str) -> Float[np.ndarray, " E"]:
+    """One quantity over all evaluations of a run."""
+    return np.array([evaluation[key] for evaluation in run.evals], float)
 
 
 def phase_seconds(run: RunRecord) -> dict[str, float]:
-    """Mean seconds a step: of the whole ("step"), by phase, and what no phase covers ("other")."""
-    steps = {p: _mean_seconds(run, p) for p in (*PHASES, "step")}
-    return steps | {"other": steps["step"] - sum(steps[p] for p in PHASES)}
+    """Mean seconds of a step ("step"), of each of its phases, and of the rest ("other")."""
+    seconds = {phase: _mean_seconds(run, phase) for phase in PHASES}
+    step = _mean_seconds(run, "step")
+    return seconds | {"step": step, "other": step - sum(seconds.values())}
 
 
 def _mean_seconds(run: RunRecord, phase: str) -> float:
@@ -113,11 +119,11 @@ def _mean_seconds(run: RunRecord, phase: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class SpeedUp:
-    """How much sooner a method reaches what its baseline reaches.
+    """Ratio of the costs at which a baseline and a method reach the same mean accuracy.
 
     Attributes:
       threshold: the mean accuracy that both must reach.
-      baseline, method: where each first does, on the x axis; inf for never.
+      baseline, method: the x at which each first reaches it; inf for never.
       ratio: baseline / method; 0 where only the baseline gets there, or is there from the start; inf where only the
         method does or is; NaN where neither gets there, or both are there from the start.
       low, high: bootstrap interval of the ratio over seeds; NaN for single runs, and where the ratio is not finite.
@@ -148,26 +154,27 @@ def speed_up(
 ) -> SpeedUp:
     """The speed-up as the PODS authors define it (Xu et al. 2025, arXiv 2504.13818), with an interval over seeds.
 
-    t_baseline / t_method, where t is the first evaluation at which the mean curve reaches the threshold: `share` of
-    the baseline's best mean, or a fixed number. The interval draws the seeds of both methods with replacement and does
-    all of it anew, threshold included; it is no finer than the evaluation grid.
+    It is t_baseline / t_method, where t is the first evaluation at which the mean curve reaches the threshold. The
+    interval draws the seeds of both methods with replacement and does all of it anew, threshold included; it is no
+    finer than the evaluation grid.
 
     Args:
       baseline, method: curves [S, E] and [S', E'].
-      share: of the baseline's best mean; unused where `threshold` is given.
+      share: of the baseline's best mean, which is the threshold; unused where `threshold` is given.
       threshold: a mean accuracy fixed beforehand.
       level: of the bootstrap percentile interval.
     """
     rng = np.random.default_rng(seed)
-    means = [_resampled_means(c.y, resamples, rng) for c in (baseline, method)]
-    limits = share * means[0].max(1) if threshold is None else np.full(len(means[0]), threshold)
-    theirs, ours = (_first_reach(c.x, m, limits) for c, m in zip((baseline, method), means, strict=True))
-    ratios = _ratio(theirs, ours)
-    defined = ratios[1:][~np.isnan(ratios[1:])]
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    spread = defined.size and np.isfinite(ratios[0]) and min(len(baseline.y), len(method.y)) > 1
-    low, high = np.quantile(defined, tails, method="closest_observation") if spread else (np.nan, np.nan)
-    return SpeedUp(float(limits[0]), float(theirs[0]), float(ours[0]), float(ratios[0]), float(low), float(high))
+    baseline_means = _resampled_means(baseline.y, resamples, rng)
+    method_means = _resampled_means(method.y, resamples, rng)
+    thresholds = share * baseline_means.max(1) if threshold is None else np.full(len(baseline_means), threshold)
+    baseline_x = _first_reach(baseline.x, baseline_means, thresholds)
+    method_x = _first_reach(method.x, method_means, thresholds)
+    ratios = _ratio(baseline_x, method_x)
+    has_interval = np.isfinite(ratios[0]) and len(baseline.y) > 1 and len(method.y) > 1
+    low, high = _percentile_interval(ratios[1:], level) if has_interval else (np.nan, np.nan)
+    first = (thresholds[0], baseline_x[0], method_x[0], ratios[0], low, high)
+    return SpeedUp(*map(float, first))
 
 
 def _resampled_means(y: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -188,42 +195,13 @@ def _ratio(baseline: np.ndarray, method: np.ndarray) -> np.ndarray:
         return baseline / method
 
 
-# ---------------------------------------------------------------- unfinished runs
-
-
-def comparable(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """The runs that go as far as the curves of the group (see `last_step`)."""
-    end = last_step(runs)
-    return [run for run in runs if _reached(run) >= end]
-
-
-def last_step(runs: Sequence[RunRecord]) -> int:
-    """Where the curves of a group end.
-
-    An unfinished run does not cut the finished ones. Of these, or of all if none is finished, the curves go as far as
-    makes runs x steps largest: seeds that are a little behind cut them, and one that has hardly begun does not.
-    """
-    steps = sorted(_reached(run) for run in [r for r in runs if r.finished] or runs)
-    return max(steps, key=lambda step: step * sum(s >= step for s in steps))
-
-
-def remarks(label: str, runs: Sequence[RunRecord]) -> list[str]:
-    """A line for each run of a group that is unfinished, or evaluated less far than others: what becomes of it."""
-    end, furthest = last_step(runs), max(map(_reached, runs))
-    lines = []
-    for run in runs:
-        step, unfinished = _reached(run), "" if run.finished else "unfinished, "
-        if step < end:
-            lines.append(f"{run.workdir} is left out: {unfinished}evaluated up to step {step}, and {label} up to {end}")
-        elif unfinished or step == end < furthest:
-            lines.append(
-                f"{run.workdir} is {unfinished}evaluated up to step {step}: the curves of {label} end at {end}"
-            )
-    return lines
-
-
-def _reached(run: RunRecord) -> int:
-    return run.evals[-1]["step"]
+def _percentile_interval(ratios: np.ndarray, level: float) -> tuple[float, float]:
+    """Bounds among the ratios that are defined; NaN if none is."""
+    defined = ratios[~np.isnan(ratios)]
+    if not defined.size:
+        return np.nan, np.nan
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2], method="closest_observation")
+    return low, high
 
 
 # ---------------------------------------------------------------- costs to a target
@@ -236,24 +214,18 @@ Evals = Sequence[Mapping[str, int | float]]
 def rollouts_to_target(evals: Evals, target: float, *, metric: str = "accuracy", window: int = 1) -> float | None:
     """All rollouts generated, trained on or not, up to the first evaluation at or above the target.
 
-    This is how the Pilot-Commit paper counts (Kim et al. 2026, arXiv 2605.26606), so the evaluations' spacing limits
+    This is how the Pilot-Commit paper counts (Kim et al. 2026, arXiv 2605.26606); the spacing of evaluations limits
     its resolution.
 
     Args:
       target: in the metric's unit; shares are in 0..1.
       metric: a key of the evaluations.
-      window: the target is asked of the mean of the last so many evaluations, fewer at the start: of nothing that
-        came after the cost was paid.
+      window: the target is compared with the mean of the last `window` evaluations, or fewer at the start.
 
     Returns:
       None if the target was never reached: all that is known is that it takes more than the run spent.
     """
     return _at_target(evals, target, "rollouts/generated", metric, window)
-
-
-def tokens_to_target(evals: Evals, target: float, *, metric: str = "accuracy", window: int = 1) -> float | None:
-    """Generated tokens, as `rollouts_to_target`: rollouts need not cost the same."""
-    return _at_target(evals, target, "tokens/generated", metric, window)
 
 
 def time_to_target(evals: Evals, target: float, *, metric: str = "accuracy", window: int = 1) -> float | None:
@@ -262,6 +234,8 @@ def time_to_target(evals: Evals, target: float, *, metric: str = "accuracy", win
 
 
 def _at_target(evals: Evals, target: float, cost: str, metric: str, window: int) -> float | None:
-    values = [e[metric] for e in evals]
-    latest = (values[max(0, i + 1 - window) : i + 1] for i in range(len(values)))
-    return next((float(e[cost]) for e, some in zip(evals, latest, strict=True) if fmean(some) >= target), None)
+    values = [evaluation[metric] for evaluation in evals]
+    for i, evaluation in enumerate(evals):
+        if fmean(values[max(0, i + 1 - window) : i + 1]) >= target:
+            return float(evaluation[cost])
+    return None

@@ -1,4 +1,4 @@
-"""The forms of figures: accuracy beside the cost of a step, and completion lengths."""
+"""Figures of curves: accuracy beside the cost of a step, small multiples, and the learning curve of one run."""
 
 import dataclasses
 import itertools
@@ -15,11 +15,12 @@ from matplotlib.patches import Patch
 from pods_jax.analysis.curves import Curves, running_mean
 from pods_jax.analysis.runs import read_run
 from pods_jax.analysis.style import Look, fit_in_a_row, height_in, is_long, new_figure, put_above
+from pods_jax.buckets import ceil_div
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Line:
-    """One method in a figure: its curves, and the seconds of a step by phase (one phase if that is all one knows)."""
+    """One method in a figure: its look, its curves, and the seconds of a step by phase (or of "step" only)."""
 
     look: Look
     curves: Curves
@@ -28,13 +29,14 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """How curves are drawn.
+    """Axes of a panel of curves.
 
     Attributes:
-      x_label, y_label: with units. y_scale: what values are multiplied with.
-      fit_from: the x from which the range of y counts (a first point far below would flatten the rest).
-      y_max: a bound of the range of y, such as 100 for per cent.
-      threshold: a dotted line, in the unit of the values.
+      x_label, y_label: with units.
+      y_scale: factor from values to what is drawn, such as 100 for per cent.
+      fit_from: points before this x do not count for the range of y: a first one far below would flatten the rest.
+      y_max: bound of the range of y and of bands, such as 100 for per cent; the other bound is 0.
+      threshold: value of a dotted line, in the unit of the values.
     """
 
     x_label: str
@@ -46,16 +48,16 @@ class Panel:
 
 
 def lengths_panel(x_label: str) -> Panel:
-    """Of completion lengths."""
+    """A panel of completion lengths in tokens."""
     return Panel(x_label, "completion length (tokens)", 1.0, y_max=np.inf)
 
 
 def accuracy_and_cost(path: Path, lines: Sequence[Line], panel: Panel, note: str = "") -> None:
-    """A PNG: mean curves with bands of 1.96 standard errors on the left, seconds a step on the right.
+    """Draws mean curves with bands of 1.96 standard errors on the left, seconds a step on the right, as a PNG.
 
-    Long names are numbered, above the panels, and the bars bear the numbers.
+    Long labels are above the panels and numbered; the bars then bear the numbers.
 
-    note: what a reader must know, below the panels.
+    note: text below the panels.
     """
     numbers = [str(i) for i in range(1, len(lines) + 1)]
     labels = [f"{i}: {line.look.label}" for i, line in zip(numbers, lines, strict=True)]
@@ -82,69 +84,85 @@ def _renamed(lines: Sequence[Line], labels: Sequence[str]) -> list[Line]:
 def small_multiples(
     path: Path, panels: Mapping[str, tuple[Sequence[Line], Panel]], columns: int = 3, note: str = ""
 ) -> None:
-    """A PNG of one panel of curves for each title, with the names in each; above all, if they do not fit in a row."""
-    rows = -(-len(panels) // columns)
+    """Draws one panel of curves for each title as a PNG; labels are in each panel, or above all if they do not fit."""
+    rows = ceil_div(len(panels), columns)
     by_panel = [[line.look.label for line in lines] for lines, _ in panels.values()]
     inside = all(fit_in_a_row(labels, columns) for labels in by_panel)
     extra = 0 if inside else height_in(list(dict.fromkeys(itertools.chain(*by_panel))))
     with new_figure(height_in=1.9 * rows + 0.12 * len(_wrapped(note)) + extra) as figure:
-        grid = figure.subplots(rows, columns, squeeze=False).flat
+        grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, (title, (lines, panel)) in zip(grid, panels.items(), strict=False):
             draw_curves(axes, lines, panel, headroom=0.22 if inside else 0.05)
             axes.set_title(title)
             if inside:
-                axes.legend(
-                    loc="upper center", ncols=len(lines), columnspacing=0.8, handlelength=1.2, handletextpad=0.5
-                )
+                axes.legend(loc="upper center", ncols=len(lines), **_NARROW_LEGEND)
         if not inside:
             put_above(figure)
-        for axes in list(grid)[len(panels) :]:
+        for axes in grid[len(panels) :]:
             axes.remove()
         _finish(figure, path, note)
 
 
+_NARROW_LEGEND = {"columnspacing": 0.8, "handlelength": 1.2, "handletextpad": 0.5}
+
+
 def draw_curves(axes: Axes, lines: Sequence[Line], panel: Panel, headroom: float = 0.05) -> None:
-    """Means with markers, bands where there are two runs or more. headroom: free space on top, as a share."""
-    lows, highs = [], []
-    for look, curves in ((line.look, line.curves) for line in lines):
-        mean, half = panel.y_scale * curves.mean, panel.y_scale * curves.half_width
-        style = {"color": look.color, "marker": look.marker, "linestyle": look.line, "label": look.label}
-        axes.plot(curves.x, mean, markevery=max(1, len(mean) // 16), **style)
-        axes.fill_between(curves.x, mean - half, mean + half, color=look.color, alpha=0.18, linewidth=0)
-        counts = curves.x >= panel.fit_from
-        lows.append(np.min((mean - np.nan_to_num(half))[counts]))
-        highs.append(np.max((mean + np.nan_to_num(half))[counts]))
+    """Draws means with markers, and bands where there are two runs or more.
+
+    headroom: free space on top, as a share of the range.
+    """
+    ranges = [_draw_curve(axes, line, panel) for line in lines]
     if panel.threshold is not None:
         axes.axhline(panel.y_scale * panel.threshold, color="#444444", linestyle=":", linewidth=0.8, zorder=1)
-    low, high = max(min(lows), 0.0), min(max(highs), panel.y_max)
+    low = max(min(low for low, _ in ranges), 0.0)
+    high = min(max(high for _, high in ranges), panel.y_max)
     span = (high - low) or 1.0
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, ylim=(low - 0.05 * span, high + headroom * span))
 
 
+def _draw_curve(axes: Axes, line: Line, panel: Panel) -> tuple[float, float]:
+    """Draws one mean curve and its band, and returns their range."""
+    look = line.look
+    x = line.curves.x
+    mean = panel.y_scale * line.curves.mean
+    half = panel.y_scale * line.curves.half_width
+    style = {"color": look.color, "marker": look.marker, "linestyle": look.line, "label": look.label}
+    axes.plot(x, mean, markevery=max(1, len(mean) // 16), **style)
+    band = np.clip([mean - half, mean + half], 0.0, panel.y_max)
+    axes.fill_between(x, *band, color=look.color, alpha=0.18, linewidth=0)
+    counts = x >= panel.fit_from
+    known_half = np.nan_to_num(half)
+    return float(np.min((mean - known_half)[counts])), float(np.max((mean + known_half)[counts]))
+
+
 def draw_costs(axes: Axes, lines: Sequence[Line]) -> None:
-    """Bars of seconds a step, phases stacked from dark to light, with the sum on top."""
-    phases, places = list(lines[0].seconds), range(len(lines))
+    """Draws bars of seconds a step, phases stacked from dark to light, with the sum on top."""
+    phases = list(lines[0].seconds)
     alphas = [1 - 0.8 * i / len(phases) for i in range(len(phases))]
-    bottoms = np.zeros(len(lines))
+    sums = np.zeros(len(lines))
     for phase, alpha in zip(phases, alphas, strict=True):
         heights = np.array([line.seconds[phase] for line in lines])
-        axes.bar(places, heights, 0.65, bottoms, color=[line.look.color for line in lines], alpha=alpha)
-        bottoms += heights
-    digits, size = (3, 7) if len(lines) < 5 else (2, 6)  # more would run into each other
-    for place, total in zip(places, bottoms, strict=True):
-        text = f"{total:#.{digits}g}".removesuffix(".")
-        axes.annotate(text, (place, total), ha="center", va="bottom", fontsize=size)
-    labels = [line.look.label for line in lines]
-    axes.set_xticks(places, labels)
-    if len("".join(labels)) > 12:
-        axes.tick_params(axis="x", labelrotation=30)
-        for label in axes.get_xticklabels():
-            label.set(ha="right", rotation_mode="anchor")
-    axes.set(ylabel="seconds per step", ylim=(0, 1.12 * bottoms.max()))
+        axes.bar(range(len(lines)), heights, 0.65, sums, color=[line.look.color for line in lines], alpha=alpha)
+        sums += heights
+    _label_bars(axes, [line.look.label for line in lines], sums)
+    axes.set(ylabel="seconds per step", ylim=(0, 1.12 * sums.max()))
     axes.grid(axis="x", visible=False)
     if len(phases) > 1:
         keys = [Patch(color="black", alpha=a, label=p) for p, a in zip(phases, alphas, strict=True)]
         axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1), reverse=True, handlelength=1)
+
+
+def _label_bars(axes: Axes, labels: Sequence[str], sums: np.ndarray) -> None:
+    """Writes the sums above the bars and the labels below, tilted where they would run into each other."""
+    digits, size = (3, 7) if len(labels) < 5 else (2, 6)
+    for place, total in enumerate(sums):
+        text = f"{total:#.{digits}g}".removesuffix(".")
+        axes.annotate(text, (place, total), ha="center", va="bottom", fontsize=size)
+    axes.set_xticks(range(len(labels)), labels)
+    if len("".join(labels)) > 12:
+        axes.tick_params(axis="x", labelrotation=30)
+        for label in axes.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
 
 
 def _finish(figure: Figure, path: Path, note: str) -> None:
@@ -160,24 +178,28 @@ def _wrapped(note: str) -> list[str]:
 # ---------------------------------------------------------------- a run's curve
 
 
+_ACCURACIES = {"accuracy": "sampled", "greedy_accuracy": "greedy"}
+_REWARDS = {
+    "reward": "mean reward, all n",
+    "selection/group_variance": "reward variance, all n",
+    "selection/kept_variance": "reward variance, kept m",
+}
+
+
 def learning_curve(workdir: Path, out: Path) -> None:
-    """Test accuracy against training time, and training reward with kept variance against steps, as a PNG."""
+    """Draws a run's test accuracy over training time, and its rewards and their variances over steps, as a PNG."""
     run = read_run(workdir)
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     time_s = [e["wall_time_s"] for e in run.evals]
-    for key, label in (("accuracy", "sampled"), ("greedy_accuracy", "greedy")):
+    for key, label in _ACCURACIES.items():
         if all(key in e for e in run.evals):
             left.plot(time_s, [100 * e[key] for e in run.evals], marker="o", markersize=3, label=label)
     left.set(xlabel="training time (s), evaluation and compilation excluded", ylabel="test accuracy (%)", ylim=(0, 100))
     left.legend(loc="lower right")
     steps = [m["step"] for m in run.metrics]
-    for key, label in (
-        ("reward", "mean reward, all n"),
-        ("selection/group_variance", "reward variance, all n"),
-        ("selection/kept_variance", "reward variance, kept m"),
-    ):
+    for key, label in _REWARDS.items():
         right.plot(steps, running_mean([m[key] for m in run.metrics], window=9), label=label)
     right.set(xlabel="step", ylabel="mean over 9 steps")
     right.legend()

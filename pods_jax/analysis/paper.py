@@ -1,22 +1,23 @@
-"""The PODS authors' published runs: the `results/` folder of github.com/YixuanEvenXu/pods (Apache-2.0).
+"""Figures and numbers of the PODS authors' published runs, for `experiments/figures.py --published`.
 
-Single-device runs are one JSON file each: checkpoint -> data set -> {ans_acc, for_acc, both_acc, lengths}, five
-repeats of each. Checkpoints were saved at equal times, and are named by their step. Eight-device runs are columns of
-two CSV files, accuracy and length, with their own times.
+They are in the `results/` folder of github.com/YixuanEvenXu/pods (Apache-2.0). Single-device runs are one JSON
+file each: checkpoint -> data set -> {ans_acc, for_acc, both_acc, lengths}, five repeats of each. Checkpoints were saved
+at equal times, and are named by their step. Eight-device runs are columns of two CSV files, accuracy and length, with
+their own times.
 """
 
 import csv
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pods_jax.analysis.curves import Curves, SpeedUp, first_reach, nearest, speed_up
+from pods_jax.analysis.curves import Curves, SpeedUp, first_reach, nearest_values, speed_up
 from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, lengths_panel, small_multiples
-from pods_jax.analysis.style import METHODS, SHADES, Look
+from pods_jax.analysis.style import LOOKS, SHADES, Look
 from pods_jax.errors import UserError
 from pods_jax.io import read_json, refuse_unwritable
 
@@ -26,8 +27,8 @@ class PublishedRuns:
     """One method's runs; x in the setting's unit of time, accuracies in [0, 1], lengths in tokens.
 
     Attributes:
-      accuracy, length: by evaluation. Single-device curves begin with the base model, at time 0.
-      steps: [S, E'] training steps done at each evaluation but the base model's.
+      accuracy, length: curves over evaluations. Those of single-device runs begin with the base model, at time 0.
+      steps: [S, E'] training steps done at each evaluation, the base model's left out.
       seconds_per_step: over the whole budget.
     """
 
@@ -46,8 +47,10 @@ class SingleDevice:
 
     Attributes:
       stem: the files are "{stem}-Run{i}.json".
-      dataset: what is evaluated on; metric: "ans_acc", or "both_acc" (correct and well-formatted).
-      every_hours: between checkpoints; count: how many are plotted.
+      dataset: the data set of the evaluation.
+      metric: "ans_acc", or "both_acc" (correct and well-formatted).
+      every_hours: time between checkpoints.
+      count: number of checkpoints that are plotted.
       base: the file of the base model's evaluation.
     """
 
@@ -70,12 +73,14 @@ class SingleDevice:
         runs = [self._checkpoints(file) for file in files]
         base = read_json(folder / f"{self.base}.json")[self.dataset]
         hours = self.every_hours * np.arange(self.count + 1)
-        accuracy, length = (
-            Curves(hours, np.array([[np.mean(r[key]) for r in (base, *run.values())] for run in runs]))
-            for key in (self.metric, "lengths")
-        )
+        evaluations = [[base, *run.values()] for run in runs]
+
+        def curves(key: str) -> Curves:
+            return Curves(hours, np.array([_means(run, key) for run in evaluations]))
+
         steps = np.array([list(run) for run in runs])
-        return PublishedRuns(accuracy, length, steps, float(np.mean(3600 * hours[-1] / steps[:, -1])))
+        seconds_per_step = float(np.mean(3600 * hours[-1] / steps[:, -1]))
+        return PublishedRuns(curves(self.metric), curves("lengths"), steps, seconds_per_step)
 
     def _checkpoints(self, file: Path) -> dict[int, Mapping]:
         """Evaluations on the data set by step, the first `count` of them."""
@@ -83,6 +88,11 @@ class SingleDevice:
         if len(record) < self.count:
             raise UserError(f"{file} has {len(record)} checkpoints, and {self.count} are plotted")
         return {step: record[step][self.dataset] for step in sorted(record)[: self.count]}
+
+
+def _means(evaluations: Sequence[Mapping[str, list[float]]], key: str) -> list[float]:
+    """Means over the repeats of each evaluation."""
+    return [float(np.mean(evaluation[key])) for evaluation in evaluations]
 
 
 def _run_number(file: Path) -> int:
@@ -98,7 +108,7 @@ class EightDevices:
 
     Attributes:
       machine: the files are "{machine}-acc.csv" and "{machine}-length.csv".
-      accumulation: micro-batches a global step, by which a run's name and its count of log calls are known.
+      accumulation: micro-batches a global step; it is in a run's name, and the number of its log calls a step.
     """
 
     machine: str
@@ -120,7 +130,7 @@ class EightDevices:
         minutes = np.arange(0.0, 31.0, 2.0)
 
         def on_grid(columns: dict, key: str) -> np.ndarray:
-            return np.array([nearest(*columns[name][key], minutes) for name in names])
+            return np.array([nearest_values(*columns[name][key], minutes) for name in names])
 
         steps = on_grid(accuracy, "step") / self.accumulation
         return PublishedRuns(
@@ -132,7 +142,7 @@ class EightDevices:
 
 
 def _read_columns(file: Path) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """By run and by "step" or "value": minutes and values [N] of the rows where there is one."""
+    """Minutes and values [N] by run, and by "step" or "value", of the rows that have them."""
     if not file.is_file():
         raise UserError(f"{file.parent} has no {file.name}")
     with open(file, newline="") as f:
@@ -141,9 +151,10 @@ def _read_columns(file: Path) -> dict[str, dict[str, tuple[np.ndarray, np.ndarra
     for column in rows[0]:
         name, dash, quantity = column.partition(" - ")
         if dash and not quantity.endswith(("__MIN", "__MAX")):
-            points = [(float(r["eval/time"]) / 60, float(r[column])) for r in rows if r[column]]
-            times, values = map(np.array, zip(*points, strict=True))
-            runs.setdefault(name, {})["step" if quantity == "_step" else "value"] = (times, values)
+            filled = [row for row in rows if row[column]]
+            minutes = np.array([float(row["eval/time"]) / 60 for row in filled])
+            values = np.array([float(row[column]) for row in filled])
+            runs.setdefault(name, {})["step" if quantity == "_step" else "value"] = (minutes, values)
     return runs
 
 
@@ -165,14 +176,14 @@ class Setting:
 
     @property
     def unit(self) -> str:
-        """Of time: "h" or "min"."""
+        """Unit of time: "h" or "min"."""
         return "h" if isinstance(self.pods, SingleDevice) else "min"
 
 
 _L40S, _H100, _A100 = (f"training time on {m}" for m in ("one L40S (h)", "8 H100 (min)", "8 A100 (min)"))
 _LLAMA = SingleDevice("Instruct-Llama-512-16-16-0.04", "gsm8k", "both_acc", 1 / 6, 9, "base-llama")
 _LLAMA_PODS = dataclasses.replace(_LLAMA, stem="Instruct-Llama-512-64-16-0.04")
-_GRPO, _GRPO_GA, _PODS = (METHODS[m] for m in ("grpo", "grpo_ga", "pods"))
+_GRPO, _GRPO_GA, _PODS = (LOOKS[m] for m in ("grpo", "grpo_ga", "pods"))
 
 SETTINGS = {
     "gsm8k_main": Setting(
@@ -213,11 +224,11 @@ ABLATIONS: dict[str, list[tuple[Look, SingleDevice]]] = {
     ],
     "down_sampling_rule": [
         (dataclasses.replace(_PODS, label="max-variance"), SingleDevice("Instruct-GSM8K-512-64-16")),
-        (METHODS["max_reward"], SingleDevice("Instruct-GSM8K-MaxR-512-64-16")),
-        (METHODS["random"], SingleDevice("Instruct-GSM8K-Rand-512-64-16")),
+        (LOOKS["max_reward"], SingleDevice("Instruct-GSM8K-MaxR-512-64-16")),
+        (LOOKS["random"], SingleDevice("Instruct-GSM8K-Rand-512-64-16")),
     ],
 }
-"""What is compared on GSM8K with Qwen2.5-3B on one L40S."""
+"""Curves that are compared on GSM8K with Qwen2.5-3B on one L40S, by figure."""
 
 MULTI_DEVICE_CAUTION = (
     "Caution: the selection loop of the released multi-device code overwrites its own sort order and freezes at the "
@@ -245,7 +256,8 @@ def draw(folder: Path, out: Path) -> dict[str, Any]:
     for name, runs in main.items():
         note = f"{SETTINGS[name].title}: {_in_words(numbers[name])} {cautions.get(name, '')}"
         accuracy_and_cost(out / f"{name}.png", _main_lines(name, runs), _accuracy_panel(name, numbers[name]), note)
-        numbers[name] |= {"caution": cautions[name]} if name in cautions else {}
+    for name, caution in cautions.items():
+        numbers[name]["caution"] = caution
     for name, rows in ablations.items():
         note = f"GSM8K, Qwen2.5-3B, LoRA, {len(rows[0][1].accuracy.y)} runs each; bands are 1.96 standard errors."
         accuracy_and_cost(out / f"{name}.png", [_line(*row) for row in rows], Panel(_L40S, fit_from=0.25), note)
@@ -258,14 +270,20 @@ def draw(folder: Path, out: Path) -> dict[str, Any]:
 
 
 def llama_caution(folder: Path) -> str:
-    """That the metric is another one here, and what the usual one says."""
-    plain = [dataclasses.replace(runs, metric="ans_acc").read(folder) for runs in (_LLAMA, _LLAMA_PODS)]
-    (best, last), (pods_best, pods_last) = ((100 * m.max(), 100 * m[-1]) for m in (r.accuracy.mean for r in plain))
+    """The caution that the Llama runs have another metric, with the numbers of the usual one."""
+    best, last = _best_and_last_percent(_LLAMA, folder)
+    pods_best, pods_last = _best_and_last_percent(_LLAMA_PODS, folder)
     return (
-        "Caution: here, and only here, an answer counts if it is right and well-formatted. By the answer alone, as in "
+        "Caution: here, and only here, an answer counts if it is right and well-formatted. By the answer only, as in "
         f"the other settings, GRPO's best and last accuracies are {best:.1f} % and {last:.1f} %, PODS' "
         f"{pods_best:.1f} % and {pods_last:.1f} %: the speed-up is that of learning the format."
     )
+
+
+def _best_and_last_percent(runs: SingleDevice, folder: Path) -> tuple[float, float]:
+    """By the answer only."""
+    mean = dataclasses.replace(runs, metric="ans_acc").read(folder).accuracy.mean
+    return 100 * mean.max(), 100 * mean[-1]
 
 
 def _read_setting(setting: Setting, folder: Path) -> tuple[PublishedRuns, PublishedRuns]:
@@ -273,14 +291,15 @@ def _read_setting(setting: Setting, folder: Path) -> tuple[PublishedRuns, Publis
 
 
 def _setting_numbers(baseline: PublishedRuns, pods: PublishedRuns) -> dict[str, Any]:
-    """The speed-up with its interval over runs, and of both methods `_run_numbers`."""
+    """The speed-up with its interval over runs, and the `_run_numbers` of both methods."""
     result: SpeedUp = speed_up(baseline.accuracy, pods.accuracy)
     return dataclasses.asdict(result) | {"runs": {"baseline": _run_numbers(baseline), "pods": _run_numbers(pods)}}
 
 
 def _run_numbers(runs: PublishedRuns) -> dict[str, float]:
     """Best and last mean accuracy with its half-width, the last mean length, seconds and number of steps."""
-    mean, half = runs.accuracy.mean, runs.accuracy.half_width
+    mean = runs.accuracy.mean
+    half = runs.accuracy.half_width
     return {
         "num_runs": len(runs.accuracy.y),
         "peak": float(mean.max()),

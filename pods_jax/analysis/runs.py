@@ -1,4 +1,4 @@
-"""Reading what a run wrote."""
+"""Records of runs, read from their workdirs."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -30,15 +30,20 @@ class RunRecord:
         )
 
 
-def read_run(workdir: Path) -> RunRecord:
-    """The records of a workdir, also of one whose run is still going on.
+def read_run(workdir: str | Path) -> RunRecord:
+    """The records of a workdir, also while its run goes on.
 
     Raises:
       UserError: no config, or a damaged file.
     """
-    config, finished = read_json(workdir / "config.json"), (workdir / "summary.json").is_file()
-    metrics, evals = (read_jsonl(workdir / name) for name in ("metrics.jsonl", "eval.jsonl"))
-    return RunRecord(config, metrics, evals, workdir, finished)
+    workdir = Path(workdir)
+    return RunRecord(
+        config=read_json(workdir / "config.json"),
+        metrics=read_jsonl(workdir / "metrics.jsonl"),
+        evals=read_jsonl(workdir / "eval.jsonl"),
+        workdir=workdir,
+        finished=(workdir / "summary.json").is_file(),
+    )
 
 
 # ---------------------------------------------------------------- the workdirs in a folder
@@ -54,7 +59,8 @@ def find_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
     Raises:
       UserError: a damaged file.
     """
-    runs, left_out = [], []
+    runs = []
+    left_out = []
     for workdir in _workdirs(folder):
         run = read_run(workdir) if _has_config(workdir) else None
         if lacks := _lacks(run):
@@ -65,7 +71,7 @@ def find_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
 
 
 def _workdirs(folder: Path) -> Iterator[Path]:
-    """Folders with a run's config or logs; a config.json alone may be a pretrained model's."""
+    """Folders with a run's config or logs; a config.json without logs may be a pretrained model's."""
     files = {file.parent for name in ("config.json", *_LOGS) for file in folder.rglob(name)}
     return (w for w in sorted(files) if _has_config(w) or any((w / log).is_file() for log in _LOGS))
 

@@ -1,10 +1,9 @@
-"""How figures look: one colour and marker a method everywhere, text that is legible at a column's width."""
+"""The style of all figures: one look a method everywhere, legible text at a column's width, and legends that fit."""
 
 import contextlib
 import dataclasses
-import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -16,7 +15,13 @@ WIDTH_IN = 6.5
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """label: the method's name in legends; marker: a second cue beside the colour; line: a variant's line style."""
+    """Appearance of a curve.
+
+    Attributes:
+      label: the name in legends.
+      marker: a second cue beside the colour.
+      line: the line style, which tells variants of a method apart.
+    """
 
     label: str
     color: str
@@ -24,8 +29,7 @@ class Look:
     line: str = "-"
 
 
-# The eight colours of Okabe and Ito (2008), told apart under every common colour blindness; grey for the control.
-METHODS = {
+LOOKS = {
     "grpo": Look("GRPO", "#D55E00", "s"),
     "grpo_ga": Look("GRPO-GA", "#E69F00", "D"),
     "pods": Look("PODS", "#0072B2", "o"),
@@ -36,12 +40,16 @@ METHODS = {
     "pilot_commit_pods": Look("Pilot-Commit + PODS", "#56B4E9", "h"),
     "dapo": Look("DAPO", "#F0E442", "*"),
 }
+"""The look of each method, by name.
 
-OTHERS = ("<", ">", "p", "d", "8")
-"""Markers of methods that have no look of their own."""
+The colours are those of Okabe and Ito (2008), which can be told apart under every common colour blindness, and grey.
+"""
+
+OTHER_MARKERS = ("<", ">", "p", "d", "8")
+"""Markers of methods that are not in `LOOKS`."""
 
 SHADES = ("#41B6C4", "#8C6BB1", "#2A0845", "#A6761D")
-"""Other sizes of PODS, whose default keeps its colour."""
+"""Colours of PODS at other sizes than the main ones, where it has its own."""
 
 _RC = {
     "font.size": 8,
@@ -64,15 +72,15 @@ _RC = {
 
 
 def look_of(method: str) -> Look:
-    """The look of a method by its key in `METHODS`; others get black and a marker by name."""
-    if method in METHODS:
-        return METHODS[method]
-    return Look(method.replace("_", "-"), "#000000", OTHERS[sum(map(ord, method)) % len(OTHERS)])
+    """The look of a method; one that is not in `LOOKS` is black, with a marker chosen by its name."""
+    if method in LOOKS:
+        return LOOKS[method]
+    return Look(method.replace("_", "-"), "#000000", OTHER_MARKERS[sum(map(ord, method)) % len(OTHER_MARKERS)])
 
 
 @contextlib.contextmanager
 def new_figure(height_in: float, width_in: float = WIDTH_IN) -> Iterator[Figure]:
-    """A figure to fill in the style, which only holds inside; needs no display."""
+    """An empty figure, for use in a `with` statement: the style holds inside of it. Needs no display."""
     with matplotlib.rc_context(_RC):
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(figure)
@@ -87,22 +95,22 @@ _LINE = 95
 
 
 def is_long(labels: Sequence[str]) -> bool:
-    """Whether a label would cover half a panel of curves, or hang far below its bar."""
+    """Whether one of the labels is too long for a legend inside a panel of curves."""
     return max(map(len, labels)) > _LONGEST
 
 
 def fit_in_a_row(labels: Sequence[str], columns: int) -> bool:
-    """Whether they do, with their markers, beside each other in one of so many columns of panels."""
+    """Whether the labels, with their markers, fit beside each other in a panel that is one of `columns`."""
     return sum(len(label) + 6 for label in labels) <= 105 // columns
 
 
 def height_in(labels: Sequence[str]) -> float:
-    """What `put_above` needs, in inches."""
+    """Height in inches of the legend that `put_above` makes."""
     return 0.1 + 0.16 * sum(len(_wrapped(label)) for label in labels)
 
 
 def put_above(figure: Figure) -> None:
-    """One legend of all panels, a name a line, above them."""
+    """Puts one legend for all panels above them, with a label a line."""
     handles = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -112,32 +120,5 @@ def put_above(figure: Figure) -> None:
 
 
 def _wrapped(label: str) -> list[str]:
-    """In lines, with "key = value" in one piece."""
+    """The label in lines that keep each "key = value" in one piece."""
     return textwrap.wrap(label.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"), _LINE)
-
-
-# ---------------------------------------------------------------- words
-
-
-def speed_up_in_words(numbers: Mapping[str, float]) -> str:
-    """Of the fields of a `SpeedUp`: the ratio, or why there is none."""
-    if math.isinf(numbers["method"]):
-        return "not reached"
-    if numbers["method"] == 0:
-        return "reached before training"
-    if math.isinf(numbers["baseline"]):
-        return "reached, and not by the baseline"
-    if numbers["baseline"] == 0:
-        return "reached, and by the baseline before training"
-    return f"{numbers['ratio']:.2f}x{_interval(numbers['low'], numbers['high'])}"
-
-
-def _interval(low: float, high: float) -> str:
-    if math.isnan(low):
-        return ""
-    return f" [{low:.2f}, {'no bound' if math.isinf(high) else f'{high:.2f}'}]"
-
-
-def with_half_width(value: float, half_width: float) -> str:
-    """The value, with its half-width if it has one."""
-    return f"{value:.4f}" if math.isnan(half_width) else f"{value:.4f} +- {half_width:.4f}"

@@ -1,1 +1,1 @@
-"""What a step will need, known before any device is at hand: memory, arithmetic, communication, time."""
+"""Plans of a training step made ahead of time: its memory, arithmetic, communication and least duration."""

@@ -1,4 +1,4 @@
-"""Accelerators: what they can do at most, and the devices of a topology that is not at hand."""
+"""Accelerators: a table of their peak rates, and the devices of a topology that is not at hand."""
 
 import dataclasses
 import importlib.util
@@ -15,14 +15,14 @@ GiB = 1024**3
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """Vendor's peak numbers of one chip, which is one JAX device.
+    """Peak numbers of one chip by its vendor; a chip is one JAX device.
 
     Attributes:
       flops_per_s: dense bfloat16.
       hbm_bytes: all of it; a runtime keeps some for itself (some 0.3 GB on a TPU, 0.5 to 1 GB on a GPU).
       hbm_bytes_per_s: memory bandwidth.
-      link_bytes_per_s: what the chip sends over all its links together, in one direction.
-      source: of the numbers.
+      link_bytes_per_s: over all links together, in one direction.
+      source: where the numbers are published.
     """
 
     flops_per_s: float
@@ -45,14 +45,14 @@ _TPU_KINDS = {"TPU v4": "v4", "TPU v5 lite": "v5e", "TPU v5": "v5p", "TPU v5p": 
 
 
 def chip_name(device_kind: str) -> str | None:
-    """The name in CHIPS of what JAX calls `device_kind`; None for a CPU or an accelerator that is not in the table."""
+    """The key of CHIPS for JAX's `device_kind`; None for a CPU or an accelerator that is not in the table."""
     if device_kind in _TPU_KINDS:
         return _TPU_KINDS[device_kind]
     return next((name for name in CHIPS if name in device_kind and not device_kind.startswith("TPU")), None)
 
 
 def topology_devices(topology: str) -> Sequence[Any]:
-    """The devices of "local" (this machine's), or those that a TPU slice such as "v5e:4x4" would have.
+    """This machine's devices for "local", else those that a TPU slice such as "v5e:4x4" would have.
 
     Raises:
       UserError: the slice does not exist, or libtpu, which compiles for it, is not installed.
@@ -78,7 +78,7 @@ def topology_devices(topology: str) -> Sequence[Any]:
 
 
 def _quieten_libtpu() -> None:
-    """libtpu is to compile, not to look for the machine that it runs on, and to complain that it is no TPU host."""
+    """Keeps libtpu, which only compiles here, from looking for a TPU host and complaining that there is none."""
     if not jax.config.jax_platforms:
         jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_compilation_cache", False)  # what is compiled for no device can not be read back

@@ -1,4 +1,4 @@
-"""What a compiled program sends between devices: the collectives in its text, loops counted as often as they run."""
+"""Traffic between devices, read off the text of a compiled program: its collectives, and how often they run."""
 
 import math
 import re
@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _FUSED = "all-reduce-scatter"
-"""How programs for TPUs name an all-reduce of which each device keeps a part: it is run as a reduce-scatter."""
+"""The name in TPU programs of an all-reduce of which each device keeps a part: it runs as a reduce-scatter."""
 _BITS = {"pred": 8, "bf16": 16}  # the others end in their number of bits, or have it before an "e"
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
@@ -27,21 +27,21 @@ class Instruction(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """One kind of collective: how often a device runs one, and how many bytes it sends in all of them."""
+    """Number of collectives of one kind that a device runs, and the bytes that it sends in all of them."""
 
     count: float
     sent_bytes: float
 
 
 def traffic(program_text: str, unknown_trips: int = 1) -> dict[str, Traffic]:
-    """What one device sends while the program runs once, by kind of collective.
+    """Traffic of one device in one run of the program, by kind of collective.
 
     Bytes are those of ring algorithms (Patarasuk and Yuan 2009, doi 10.1016/j.jpdc.2008.09.002): in a group of g
     devices, (g - 1) / g of the whole array for all-gather, reduce-scatter and all-to-all, twice that for all-reduce.
 
     Args:
       program_text: `compiled.as_text()`.
-      unknown_trips: iterations of loops whose number the compiler does not know, such as decoding, which may end early.
+      unknown_trips: iterations assumed of loops that may end early, such as decoding.
     """
     computations, entry = parse(program_text)
     totals: dict[str, Traffic] = defaultdict(lambda: Traffic(0.0, 0.0))
@@ -71,25 +71,38 @@ def parse(program_text: str) -> tuple[dict[str, list[Instruction]], str]:
 def _executed(
     computations: dict[str, list[Instruction]], name: str, times: float, unknown_trips: int
 ) -> Iterator[tuple[Instruction, float]]:
-    """Every collective that a computation reaches, and how often; of a conditional, the branch that sends the most."""
+    """Collectives that a computation reaches, with their counts; of branches only the one that sends the most."""
     for instruction in computations[name]:
         trips = times
         if instruction.operation == "while":
             trips = times * (_trip_count(computations, instruction.rest) or unknown_trips)
-        if instruction.operation.removesuffix("-start") in (*KINDS, _FUSED):
+        if instruction.operation.removesuffix("-start") in (*COLLECTIVES, _FUSED):
             yield instruction, times
-        called = [name for names in _CALLED.findall(instruction.rest) for name in re.findall(r"[\w.-]+", names)]
-        reached = [list(_executed(computations, c, trips, unknown_trips)) for c in called if c in computations]
+        reached = [
+            list(_executed(computations, called, trips, unknown_trips))
+            for called in _called(instruction)
+            if called in computations
+        ]
         if instruction.operation == "conditional":
-            reached = [max(reached, key=lambda branch: sum(n * sent_bytes(i) for i, n in branch))]
+            reached = [max(reached, key=_branch_bytes)]
         for inner in reached:
             yield from inner
 
 
-def _trip_count(computations: dict[str, list[Instruction]], attributes: str) -> int | None:
-    """Iterations of a loop: as the compiler wrote them down, or where all its condition does is count up to a constant.
+def _called(instruction: Instruction) -> list[str]:
+    """Names of the computations that an instruction calls."""
+    return re.findall(r"[\w.-]+", " ".join(_CALLED.findall(instruction.rest)))
 
-    `jax.lax.scan` and `map` count from 0 by 1.
+
+def _branch_bytes(branch: list[tuple[Instruction, float]]) -> float:
+    return sum(times * sent_bytes(instruction) for instruction, times in branch)
+
+
+def _trip_count(computations: dict[str, list[Instruction]], attributes: str) -> int | None:
+    """Iterations of a loop if its text tells them, else None.
+
+    The compiler may have noted them, or the condition only counts up to a constant, as in `jax.lax.scan` and `map`,
+    which count from 0 by 1.
     """
     if known := _TRIPS.search(attributes):
         return int(known[1])
@@ -100,8 +113,9 @@ def _trip_count(computations: dict[str, list[Instruction]], attributes: str) -> 
 
 
 def sent_bytes(instruction: Instruction) -> float:
-    """What one device sends in one run of a collective."""
-    kind, size = instruction.operation.removesuffix("-start"), array_bytes(instruction.result)
+    """Bytes that one device sends in one run of a collective."""
+    kind = instruction.operation.removesuffix("-start")
+    size = array_bytes(instruction.result)
     if kind == "collective-permute":
         return size / 2 if instruction.operation.endswith("-start") else size  # its result names the operand as well
     g = group_size(instruction.rest)
@@ -112,9 +126,12 @@ def sent_bytes(instruction: Instruction) -> float:
 
 def array_bytes(shapes: str) -> float:
     """Bytes of all arrays named in the text of a type, such as "(f32[8,512]{1,0:T(8,128)}, bf16[4])"."""
-    return sum(
-        math.prod(map(int, filter(None, dims.split(",")))) * _bits(dtype) / 8 for dtype, dims in _SHAPE.findall(shapes)
-    )
+    return sum(_entries(dims) * _bits(dtype) / 8 for dtype, dims in _SHAPE.findall(shapes))
+
+
+def _entries(dims: str) -> int:
+    """Product of dimensions such as "8,512"; 1 for a scalar, whose text is empty."""
+    return math.prod(map(int, filter(None, dims.split(","))))
 
 
 def _bits(dtype: str) -> int:
@@ -122,7 +139,7 @@ def _bits(dtype: str) -> int:
 
 
 def group_size(attributes: str) -> int:
-    """How many devices take part in a collective together, in any of the three ways that XLA writes it."""
+    """Number of devices that take part in a collective together; XLA writes it in three ways."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
         return len(listed[1].split(","))
     if counted := re.search(r"replica_groups=\[\d+,(\d+)\]<=", attributes):

@@ -1,71 +1,109 @@
-"""How much arithmetic a step is: the matrix products of the programs as they are written, in floating-point operations.
+"""Floating-point operations (FLOPs) of a training step, by formula, for plans, benchmarks and notebooks.
 
-A product of [a, b] and [b, c] is 2 a b c. Padding counts, and so does the half of an attention score matrix that the
-causal mask throws away: both are computed. XLA's own count is of no use here, as it has the body of a loop once.
+Only matrix products count: a product of [a, b] and [b, c] is 2 a b c. They are counted as the programs run them: with
+padding, and with the half of the attention scores that the causal mask discards. XLA's own count is of no use here: it
+counts the body of a loop once.
 
-Shapes: P prompts of S tokens, n (or m) rollouts of T tokens each; numbers are over all devices.
+Shapes: P prompts of S tokens, n (or m) rollouts of T tokens each; results are sums over all devices.
 """
 
 import math
+from typing import NamedTuple
 
 from pods_jax.config.schema import LoraConfig
 from pods_jax.models.decoder import ModelConfig, layer_weights
 from pods_jax.models.lora import MODULES
 
 
+def layer_matrix_entries(c: ModelConfig) -> int:
+    """Number of entries in the matrices of one layer."""
+    return sum(math.prod(w.shape) for w in layer_weights(c).values() if len(w.shape) == 2)
+
+
 def matrix_flops(c: ModelConfig, tokens: int) -> int:
-    """Tokens through the projections and MLPs of all layers: 2 x their entries, for each token."""
-    entries = sum(math.prod(w.shape) for w in layer_weights(c).values() if len(w.shape) == 2)
-    return 2 * c.num_hidden_layers * entries * tokens
+    """Projections and MLPs of all layers: 2 x their entries for each token."""
+    return 2 * c.num_hidden_layers * layer_matrix_entries(c) * tokens
 
 
 def attention_flops(c: ModelConfig, queries: int, keys: int) -> int:
-    """Scores and weighted sums, 2 x 2 H h for each pair of query and key, in all layers."""
+    """Attention scores and weighted sums of all layers: 2 x 2 H h for each pair of a query and a key."""
     return 4 * c.num_hidden_layers * c.num_attention_heads * c.head_dim * queries * keys
 
 
 def head_flops(c: ModelConfig, tokens: int) -> int:
-    """Tokens projected onto the vocabulary."""
+    """Projection of tokens onto the vocabulary."""
     return 2 * c.hidden_size * c.vocab_size * tokens
 
 
 def adapter_flops(c: ModelConfig, lora: LoraConfig, tokens: int) -> int:
-    """Tokens through the adapters of all layers: 2 r (in + out) for each matrix and token."""
+    """Adapters of all layers: 2 r (in + out) for each adapted matrix and token; 0 without LoRA."""
     weights = layer_weights(c)
-    sizes = (sum(weights[MODULES[module]].shape) for module in lora.target_modules)
-    return 2 * c.num_hidden_layers * lora.rank * sum(sizes) * tokens
+    sizes = sum(sum(weights[MODULES[module]].shape) for module in lora.target_modules)
+    return 2 * c.num_hidden_layers * lora.rank * sizes * tokens
+
+
+# ---------------------------------------------------------------- sampling
 
 
 def prefill_flops(c: ModelConfig, P: int, S: int) -> int:
-    """Every prompt once; the head is not needed but for the last token, which `decode_flops` has."""
+    """Every prompt through the layers once. The head is in `decode_flops`, which has the first token."""
     return matrix_flops(c, P * S) + attention_flops(c, P * S, S)
 
 
 def decode_flops(c: ModelConfig, rollouts: int, S: int, T: int, cached: int) -> int:
-    """T tokens of every rollout, if none ends early; the first one needs no layer, as prefill went through them.
+    """T tokens of every rollout, if none ends early.
 
-    Each query meets the prompt and the whole cache, be it filled or not; cached: the cache's length, summed over the
-    tokens that go through the layers.
+    The first token needs only the head, as prefill went through the layers for it. Every later one meets the prompt
+    and the whole cache, whether filled or not.
+
+    Args:
+      cached: the length of the cache, summed over the tokens that go through the layers.
     """
     steps = max(T - 1, 0)
     layers = steps * matrix_flops(c, rollouts) + attention_flops(c, rollouts, steps * S + cached)
     return layers + T * head_flops(c, rollouts)
 
 
-def scoring_flops(c: ModelConfig, P: int, m: int, S: int, T: int, lora: LoraConfig) -> tuple[int, int, int]:
-    """A forward pass over P groups of m, each prompt once: of matrices, of attention (and adapters), of the head."""
+# ---------------------------------------------------------------- scoring and update
+
+
+class ForwardFlops(NamedTuple):
+    """Parts of a forward pass, which cost a backward pass differently much."""
+
+    matrices: int
+    attention_and_adapters: int
+    head: int
+
+
+def scoring_flops(c: ModelConfig, P: int, m: int, S: int, T: int, lora: LoraConfig) -> ForwardFlops:
+    """A forward pass over P groups of m rollouts, each prompt computed once."""
     tokens = P * S + P * m * (T - 1)
     attention = attention_flops(c, P * S, S) + attention_flops(c, P * m * (T - 1), S + T - 1)
-    adapters = adapter_flops(c, lora, tokens) if lora.rank else 0
-    return matrix_flops(c, tokens), attention + adapters, head_flops(c, P * m * T)
+    return ForwardFlops(
+        matrices=matrix_flops(c, tokens),
+        attention_and_adapters=attention + adapter_flops(c, lora, tokens),
+        head=head_flops(c, P * m * T),
+    )
 
 
 def update_flops(c: ModelConfig, P: int, m: int, S: int, T: int, lora: LoraConfig, remat: bool) -> int:
-    """Forward and backward passes over P groups of m.
+    """Forward and backward passes over P groups of m rollouts, with what is computed again.
 
-    A product's backward pass is two products of its size, or one where its matrix is frozen (under LoRA). With remat
-    the layers are computed once more; the head always is, as its logits are never kept.
+    The backward pass of a product is two products of its size, or one where its matrix is frozen (under LoRA). With
+    remat the layers are computed once more; the head always is, as its logits are never kept.
     """
-    matrices, rest, head = scoring_flops(c, P, m, S, T, lora)
+    forward = scoring_flops(c, P, m, S, T, lora)
     weight_gradient = 0 if lora.rank else 1
-    return (2 + weight_gradient + remat) * matrices + (3 + remat) * rest + (3 + weight_gradient) * head
+    return (
+        (2 + weight_gradient + remat) * forward.matrices
+        + (3 + remat) * forward.attention_and_adapters
+        + (3 + weight_gradient) * forward.head
+    )
+
+
+def model_update_flops(c: ModelConfig, P: int, m: int, S: int, T: int) -> int:
+    """Update of all weights without recomputation: three forward passes.
+
+    Over seconds and peak rate it is the model FLOPs utilisation (Chowdhery et al. 2022, arXiv 2204.02311, appendix B).
+    """
+    return 3 * sum(scoring_flops(c, P, m, S, T, LoraConfig()))

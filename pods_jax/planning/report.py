@@ -1,4 +1,4 @@
-"""A plan, for a person and for a program."""
+"""The command `plan`: a plan of a step, or a sweep over n or m, as tables for a person and as JSON for a program."""
 
 import json
 from pathlib import Path
@@ -11,21 +11,22 @@ from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder
 from pods_jax.planning.chips import CHIPS, topology_devices
-from pods_jax.planning.phases import Phase, Plan, plan_step
-from pods_jax.planning.size_sweep import Sweep, draw, sweep
+from pods_jax.planning.size_sweep import SizeSweep, draw, sweep_sizes
+from pods_jax.planning.step_plan import Phase, StepPlan, plan_step
 
 
-def print_plan(plan: Plan, console: Console) -> None:
-    """Tables of memory, of work and time, and the verdict."""
+def print_plan(plan: StepPlan, console: Console) -> None:
+    """Prints tables of memory, of work and time, and the verdict."""
     console.print(_title(plan))
     console.print(_memory_table(plan))
     console.print(_work_table(plan))
     console.print(verdict(plan))
 
 
-def _title(plan: Plan) -> str:
-    r, c = plan.setting.config.rollout, plan.setting.config
-    mesh = ", ".join(f"{name} {size}" for name, size in plan.setting.mesh.shape.items())
+def _title(plan: StepPlan) -> str:
+    c = plan.run.config
+    r = c.rollout
+    mesh = ", ".join(f"{name} {size}" for name, size in plan.run.mesh.shape.items())
     return (
         f"{c.model.path or 'model'} on {plan.topology} ({mesh}): {r.num_prompts} prompts of {r.max_prompt_length} "
         f"tokens, n = {r.num_generations} rollouts of {r.max_completion_length}, m = {c.selection.num_kept} trained on"
@@ -33,7 +34,7 @@ def _title(plan: Plan) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """Bytes in a unit of 1024 x 1024 x ... of them, with three digits or so."""
+    """Bytes as text with about three digits, in B, KiB, MiB or GiB."""
     for unit in ("B", "KiB", "MiB"):
         if num_bytes < 1000:
             return f"{num_bytes:.3g} {unit}"
@@ -41,8 +42,8 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:,.1f} GiB"
 
 
-def memory_rows(plan: Plan) -> dict[str, list[int]]:
-    """Bytes on one device, a column a phase: the compiler's sums, with the parts of them that a formula gives."""
+def memory_rows(plan: StepPlan) -> dict[str, list[int]]:
+    """Bytes on one device by part, a number for each phase: the compiler's sums, split where a formula gives a part."""
     rows: dict[str, list[int]] = {}
     for i, phase in enumerate(plan.phases):
         for name, num_bytes in _parts(phase).items():
@@ -51,7 +52,8 @@ def memory_rows(plan: Plan) -> dict[str, list[int]]:
 
 
 def _parts(phase: Phase) -> dict[str, int]:
-    m, p = phase.memory, phase.program
+    m = phase.memory
+    p = phase.program
     if not m.fits:
         return {"asked for, at least": m.temporaries, "not seen by the program": m.beside}
     parts = p.given | {"other arguments": m.arguments - sum(p.given.values())}
@@ -60,7 +62,7 @@ def _parts(phase: Phase) -> dict[str, int]:
     return parts | {"outputs": m.outputs, "program": m.code, "not seen by the program": m.beside}
 
 
-def _memory_table(plan: Plan) -> Table:
+def _memory_table(plan: StepPlan) -> Table:
     table = Table("on each device", title="memory: the compiler's numbers")
     for phase in plan.phases:
         table.add_column(phase.program.name, justify="right")
@@ -71,7 +73,7 @@ def _memory_table(plan: Plan) -> Table:
     return table
 
 
-def _work_table(plan: Plan) -> Table:
+def _work_table(plan: StepPlan) -> Table:
     table = Table("in a step", title="work by formula, traffic from the program, times an ESTIMATE: the least possible")
     for phase in plan.phases:
         table.add_column(phase.program.name, justify="right")
@@ -88,7 +90,7 @@ def _work_table(plan: Plan) -> Table:
     return table
 
 
-def verdict(plan: Plan) -> str:
+def verdict(plan: StepPlan) -> str:
     """Whether the step fits, in one sentence."""
     peak = size(plan.peak_bytes)
     if plan.chip is None:
@@ -105,12 +107,12 @@ def _phase_fits(phase: Phase, chip: str) -> bool:
     return phase.memory.fits and phase.memory.peak <= CHIPS[chip].hbm_bytes
 
 
-def to_json(plan: Plan) -> dict[str, Any]:
+def to_json(plan: StepPlan) -> dict[str, Any]:
     """The plan as JSON-able values; bytes are of one device, FLOPs of all."""
     rows = memory_rows(plan)
     return {
         "topology": plan.topology,
-        "mesh": dict(plan.setting.mesh.shape),
+        "mesh": dict(plan.run.mesh.shape),
         "chip": plan.chip,
         "fits": plan.fits,
         "peak_bytes": plan.peak_bytes,
@@ -131,8 +133,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def print_sweep(sweep: Sweep, console: Console) -> None:
-    """The curve as a table, and where it ends."""
+def print_sweep(sweep: SizeSweep, console: Console) -> None:
+    """Prints the curve as a table, and the size at which memory runs out."""
     table = Table(sweep.symbol, "rollouts", "on each device", "of which temporaries", "fits", "s at the least")
     for p in sweep.points:
         fits = {True: "yes", False: "no", None: "?"}[p.fits]
@@ -152,12 +154,12 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
 def run(
     config: Config, topology: str, symbol: str | None, values: list[int] | None, out: Path | None
 ) -> dict[str, Any]:
-    """Prints a plan, or the curve of a sweep over `symbol`, which is drawn to `out`. Returns the summary.
+    """Prints a plan, or the curve of a sweep over `symbol` ("n" or "m"), which is drawn to `out`. Returns the summary.
 
     Raises:
       UserError: no such topology; `values` or `out` without a symbol; `out` is no place for a PNG.
     """
-    if symbol is None and (values or out):
+    if symbol is None and (values or out is not None):
         raise UserError("--values and --out are of a sweep: give --sweep m or --sweep n")
     if out is not None:
         _check_out(out)
@@ -167,7 +169,7 @@ def run(
         plan = plan_step(config, topology, devices, console.print)
         print_plan(plan, console)
         return to_json(plan)
-    curve = sweep(config, symbol, topology, devices, console.print, values and sorted(set(values)))
+    curve = sweep_sizes(config, symbol, topology, devices, console.print, values and sorted(set(values)))
     print_sweep(curve, console)
     summary = curve._asdict() | {"points": [point._asdict() for point in curve.points]}
     if out is not None:

@@ -1,4 +1,4 @@
-"""How many rollouts can be generated (n), and how many trained on (m), before memory runs out: PODS's asymmetry."""
+"""Sweep over n, the rollouts generated, or m, those trained on, until memory runs out: the asymmetry behind PODS."""
 
 import dataclasses
 from pathlib import Path
@@ -9,17 +9,20 @@ from matplotlib.figure import Figure
 
 from pods_jax.config.schema import Config
 from pods_jax.planning.chips import CHIPS, GiB
-from pods_jax.planning.phases import Say, plan_step
+from pods_jax.planning.step_plan import Say, StepPlan, plan_step
 
 LIMIT = 1 << 14
-_PHASES = {"n": "sampling", "m": "update"}
+_PROGRAMS = {"n": "sampling", "m": "update"}
 _VERBS = {"n": "generated", "m": "trained on"}
 
 
 class Point(NamedTuple):
-    """One value of n or m: the rollouts that a step has of it, and what its program needs on each device.
+    """Memory on each device of one value of n or m.
 
-    compiled: whether there is a program; where not, the bytes are what the compiler asked for in vain.
+    Attributes:
+      rollouts: generated, or trained on, in a step.
+      compiled: whether the program compiled; if not, `temporary_bytes` is all that the compiler asked for in vain.
+      time_s: the least that the program takes; 0 where that is unknown.
     """
 
     value: int
@@ -31,8 +34,8 @@ class Point(NamedTuple):
     time_s: float
 
 
-class Sweep(NamedTuple):
-    """A curve. largest: the greatest value that fits, by linear interpolation; None where the chip is unknown."""
+class SizeSweep(NamedTuple):
+    """Points in order of n or m. largest: the greatest value that fits, by a straight line; None if unknown."""
 
     symbol: str
     topology: str
@@ -49,22 +52,28 @@ class Sweep(NamedTuple):
         return self.largest * self.points[0].rollouts // self.points[0].value
 
 
-def sweep(config: Config, symbol: str, topology: str, devices: Any, say: Say, values: list[int] | None = None) -> Sweep:
-    """Doubles n or m until the program no longer fits, or goes through `values`.
+def sweep_sizes(
+    config: Config, symbol: str, topology: str, devices: Any, say: Say, values: list[int] | None = None
+) -> SizeSweep:
+    """Plans a step for each of `values`, or for doubled n or m until the program no longer fits.
 
-    m rollouts a prompt are in memory at once: the update of a sweep over m has no micro-batches, as accumulating
-    gradients trades time for the memory that is measured here.
+    The update of a sweep over m has no micro-batches: accumulating gradients would trade time for the memory that is
+    measured here.
     """
     points: list[Point] = []
     for value in values or _doublings(2 if symbol == "m" else 8):
         say(f"sweep    {symbol} = {value}")
-        plan = plan_step(with_value(config, symbol, value), topology, devices, say, (_PHASES[symbol],))
-        memory, time_s = plan.phases[0].memory, plan.phases[0].time_s
-        rollouts = value * config.rollout.num_prompts
-        points.append(Point(value, rollouts, memory.peak, memory.temporaries, memory.fits, plan.fits, time_s))
+        plan = plan_step(with_value(config, symbol, value), topology, devices, say, (_PROGRAMS[symbol],))
+        points.append(_point(value, value * config.rollout.num_prompts, plan))
         if plan.fits is False and values is None:
             break
-    return Sweep(symbol, topology, plan.chip, points, largest_that_fits(points, plan.chip))
+    return SizeSweep(symbol, topology, plan.chip, points, largest_that_fits(points, plan.chip))
+
+
+def _point(value: int, rollouts: int, plan: StepPlan) -> Point:
+    [phase] = plan.phases
+    memory = phase.memory
+    return Point(value, rollouts, memory.peak, memory.temporaries, memory.fits, plan.fits, phase.time_s)
 
 
 def _doublings(start: int) -> list[int]:
@@ -72,19 +81,21 @@ def _doublings(start: int) -> list[int]:
 
 
 def with_value(config: Config, symbol: str, value: int) -> Config:
-    """The config with another n or m; n is at least m, and m is all that is trained on at once."""
-    rollout, selection, optimizer = config.rollout, config.selection, config.optimizer
+    """The config with another n, or another m without micro-batches, and then with an n of at least m."""
+    replace = dataclasses.replace
+    rollout = config.rollout
     if symbol == "n":
-        rollout = dataclasses.replace(rollout, num_generations=value)
-    else:
-        rollout = dataclasses.replace(rollout, num_generations=max(value, rollout.num_generations))
-        selection = dataclasses.replace(selection, num_kept=value)
-        optimizer = dataclasses.replace(optimizer, micro_batch_size_per_device=None)
-    return dataclasses.replace(config, rollout=rollout, selection=selection, optimizer=optimizer)
+        return replace(config, rollout=replace(rollout, num_generations=value))
+    return replace(
+        config,
+        rollout=replace(rollout, num_generations=max(value, rollout.num_generations)),
+        selection=replace(config.selection, num_kept=value),
+        optimizer=replace(config.optimizer, micro_batch_size_per_device=None),
+    )
 
 
 def largest_that_fits(points: list[Point], chip: str | None) -> int | None:
-    """Where the line through the last two points whose programs compiled meets the chip's memory."""
+    """The value at which a line through the last two points that compiled meets the chip's memory."""
     known = [p for p in points if p.compiled]
     if chip is None or len(known) < 2:
         return None
@@ -93,8 +104,8 @@ def largest_that_fits(points: list[Point], chip: str | None) -> int | None:
     return int(b.value + (CHIPS[chip].hbm_bytes - b.peak_bytes) / slope) if slope > 0 else None
 
 
-def draw(sweep: Sweep, out: Path) -> None:
-    """Memory against rollouts, with the chip's memory as a line, as a PNG."""
+def draw(sweep: SizeSweep, out: Path) -> None:
+    """Draws memory against rollouts, with the chip's memory as a line, as a PNG."""
     figure = Figure(figsize=(5.5, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()

@@ -1,14 +1,17 @@
-"""Workdirs to groups, and groups to figures and numbers."""
+"""Workdirs to figures, numbers and words."""
 
 import json
 import subprocess
 import sys
+from math import inf, nan
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_runs import make_run, make_study
 
-from pods_jax.analysis.compare import View, choose, draw, main_sizes, method_of, panel_of, read_groups
+from pods_jax.analysis.comparison import View, choose, draw, panel_of, speed_up_in_words, with_half_width
+from pods_jax.analysis.run_groups import main_sizes, read_groups
 from pods_jax.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -159,23 +162,96 @@ def test_no_runs_and_no_such_metric(study, tmp_path):
     assert not (tmp_path / "figs").exists()
 
 
-def test_rules_of_one_method_are_told_apart(tmp_path):
-    for rule in ("max_variance", "max_variance_authors"):
-        make_run(tmp_path / rule, n=8, m=4, rule=rule, seed=0, rate=1.0)
-    assert [g.label for g in read_groups(tmp_path)] == [
-        "PODS, rule = max_variance",
-        "PODS, rule = max_variance_authors",
+@pytest.mark.parametrize(
+    ("baseline", "method", "ratio", "interval", "words"),
+    [
+        (3.0, 2.0, 1.5, (1.0, 2.0), "1.50x [1.00, 2.00]"),
+        (3.0, 2.0, 1.5, (0.0, inf), "1.50x [0.00, no bound]"),
+        (3.0, 2.0, 1.5, (nan, nan), "1.50x"),
+        (3.0, inf, 0.0, (0.0, 0.0), "not reached"),
+        (inf, inf, nan, (nan, nan), "not reached"),
+        (3.0, 0.0, inf, (nan, nan), "reached before training"),
+        (0.0, 0.0, nan, (nan, nan), "reached before training"),
+        (0.0, 2.0, 0.0, (0.0, 0.0), "reached, and by the baseline before training"),
+        (inf, 2.0, inf, (nan, nan), "reached, and not by the baseline"),
+    ],
+)
+def test_a_speed_up_is_a_ratio_or_words(baseline, method, ratio, interval, words):
+    numbers = {"baseline": baseline, "method": method, "ratio": ratio, "low": interval[0], "high": interval[1]}
+    assert speed_up_in_words(numbers) == words
+
+
+def test_one_run_has_no_half_width():
+    assert with_half_width(0.5, 0.01) == "0.5000 +- 0.0100"
+    assert with_half_width(0.5, nan) == "0.5000"
+
+
+def change(workdir, **values):
+    """Writes other values, by "section__key", into the config of a workdir."""
+    config = json.loads((workdir / "config.json").read_text())
+    for name, value in values.items():
+        section, _, key = name.partition("__")
+        config[section][key] = value
+    (workdir / "config.json").write_text(json.dumps(config))
+
+
+def without(workdir, key):
+    """Takes a quantity out of all evaluations of a workdir."""
+    evals = [json.loads(line) for line in (workdir / "eval.jsonl").read_text().splitlines()]
+    lines = [json.dumps({k: v for k, v in e.items() if k != key}) + "\n" for e in evals]
+    (workdir / "eval.jsonl").write_text("".join(lines))
+
+
+def test_runs_on_two_data_sets_have_figures_and_baselines_of_their_own(tmp_path):
+    for data_set, options in (("addition", {"digits": 2}), ("addition", {"digits": 5}), ("gsm8k", {})):
+        for method, (n, rule) in {"pods": (8, "max_variance"), "grpo": (4, "all")}.items():
+            name = f"{data_set}-{options.get('digits')}-{method}"
+            change(
+                make_run(tmp_path / name, n=n, m=4, rule=rule, seed=0, rate=1.0),
+                data__name=data_set, data__options=options,
+            )  # fmt: skip
+    drawn = draw(tmp_path, tmp_path / "figs", View())
+    data_sets = ["addition, digits = 2", "addition, digits = 5", "gsm8k"]
+    assert list(drawn["groups"]) == [f"{d}: {m}" for d in data_sets for m in ("GRPO", "PODS")]
+    assert [g["data_set"] for g in drawn["groups"].values()] == [d for d in data_sets for _ in "gp"]
+    for data_set in data_sets:
+        assert list(drawn["groups"][f"{data_set}: PODS"]["speed_up_over"]) == [f"{data_set}: GRPO"]
+    files = {path.name for path in (tmp_path / "figs").iterdir()}
+    kinds = ("methods", "n_scaling", "lengths")
+    assert files == {f"{k}_{d}.png" for k in kinds for d in ("addition_digits=2", "addition_digits=5", "gsm8k")}
+    assert {Path(f).name for f in drawn["figures"]} == files
+    assert drawn["warnings"] == []
+
+
+def test_a_run_without_the_metric_is_named_and_skipped(tmp_path):
+    runs = [make_run(tmp_path / str(s), n=8, m=4, rule="max_variance", seed=s, rate=1.0) for s in (0, 1)]
+    without(runs[1], "accuracy")
+    drawn = draw(tmp_path, tmp_path / "figs", View())
+    assert drawn["groups"]["PODS"]["num_runs"] == 1
+    assert drawn["warnings"] == [f"{runs[1]} is left out: its evaluations have no 'accuracy'"]
+    without(runs[0], "mean_length")
+    assert [Path(f).stem for f in draw(tmp_path, tmp_path / "figs", View())["figures"]] == ["methods"]
+
+
+def test_a_group_that_no_figure_shows_is_named(tmp_path):
+    for n, m in ((64, 16), (32, 16), (8, 4)):
+        for seed in range(2 if n == 64 else 1):
+            make_run(tmp_path / f"{n}-{m}-{seed}", n=n, m=m, rule="max_variance", seed=seed, rate=1.0)
+    assert draw(tmp_path, tmp_path / "figs", View())["warnings"] == [
+        "PODS, n = 8, m = 4 is in no figure: it has n = 8 and m = 4, and most runs have n = 64 and m = 16"
     ]
 
 
-def test_grpo_that_generates_as_much_a_prompt_in_smaller_groups_is_grpo_ga():
-    def config(n, rule, groups):
-        return {
-            "rollout.num_generations": n,
-            "selection.rule": rule,
-            "allocation.name": "uniform",
-            "allocation.options.groups_per_prompt": groups,
-        }
-
-    pods, ga, grpo = config(128, "max_variance", 4), config(32, "all", 16), config(32, "all", 1)
-    assert [method_of(c, [pods, ga, grpo]) for c in (pods, ga, grpo)] == ["pods", "grpo_ga", "grpo"]
+def test_the_last_accuracy_is_each_runs_own(tmp_path):
+    """Seeds end at different times, and the curves over time with the first of them."""
+    for seed, slower in ((0, 1.0), (1, 2.0)):
+        run = make_run(tmp_path / str(seed), n=8, m=4, rule="max_variance", seed=seed, rate=1.0)
+        evals = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+        rising = [e | {"accuracy": e["step"] / 100, "wall_time_s": slower * e["wall_time_s"]} for e in evals]
+        (run / "eval.jsonl").write_text("".join(json.dumps(e) + "\n" for e in rising))
+    numbers = draw(tmp_path, tmp_path / "figs", View())["groups"]["PODS"]
+    assert numbers["last"] == pytest.approx(0.4)
+    assert numbers["last_half_width"] == 0.0
+    assert numbers["peak"] == pytest.approx((0.4 + 0.2) / 2)
+    smoothed = draw(tmp_path, tmp_path / "figs", View(window=3))["groups"]["PODS"]
+    assert smoothed["last"] == pytest.approx(np.mean([0.36, 0.40]))

@@ -1,4 +1,4 @@
-"""Curves against the statistics module and plain loops, and speed-ups of curves whose answer is known."""
+"""Curves against the statistics module and plain loops, speed-ups whose answer is known, and costs to a target."""
 
 import math
 import statistics
@@ -14,10 +14,12 @@ from pods_jax.analysis.curves import (
     common_grid,
     curves_of,
     first_reach,
-    nearest,
+    nearest_values,
     phase_seconds,
+    rollouts_to_target,
     running_mean,
     speed_up,
+    time_to_target,
 )
 from pods_jax.analysis.runs import read_run
 
@@ -45,12 +47,8 @@ def test_running_means_are_centred_and_shorter_at_the_ends():
     assert Curves(TIMES, RISING[None]).smoothed(1).y.tolist() == [RISING.tolist()]
 
 
-def test_a_part_of_a_curve():
-    assert Curves(TIMES, seeds(RISING)).until(4.0).x.tolist() == [0.0, 2.0, 4.0]
-
-
 def test_nearest_evaluations():
-    values = nearest(np.array([1.4, 2.5, 9.0]), np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.9, 2.1, 30.0]))
+    values = nearest_values(np.array([1.4, 2.5, 9.0]), np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.9, 2.1, 30.0]))
     assert values.tolist() == [1.0, 1.0, 2.0, 3.0]
 
 
@@ -146,3 +144,47 @@ def test_an_interval_holds_attainable_ratios_only(curve, seed):
     attainable = {0.0} | {a / b for a in times for b in times}
     assert {result.low, result.ratio, result.high} <= attainable
     assert result.low <= result.high
+
+
+# ---------------------------------------------------------------- costs to a target
+
+
+def curve(*accuracies):
+    return [
+        {"accuracy": a, "rollouts/generated": 100.0 * i, "tokens/generated": 700.0 * i, "wall_time_s": 1.5 * i}
+        for i, a in enumerate(accuracies)
+    ]
+
+
+WAVERING = curve(0.1, 0.25, 0.5, 0.4, 0.75)
+
+
+def test_the_first_evaluation_at_or_above_the_target_counts():
+    assert rollouts_to_target(WAVERING, 0.5) == 200  # though it falls again
+    assert time_to_target(WAVERING, 0.5) == 3.0
+    assert rollouts_to_target(WAVERING, 0.51) == 400
+    assert rollouts_to_target(WAVERING, 0.1) == 0
+
+
+def test_a_target_never_reached_is_censored():
+    assert rollouts_to_target(WAVERING, 0.8) is None
+    assert time_to_target([], 0.0) is None
+
+
+def test_a_running_mean_does_not_jump_at_a_spike():
+    spiky = curve(0.1, 0.1, 0.9, 0.1, 0.2, 0.5, 0.5, 0.5)
+    assert rollouts_to_target(spiky, 0.5) == 200
+    assert rollouts_to_target(spiky, 0.5, window=3) == 700
+    assert rollouts_to_target(curve(0.5), 0.5, window=3) == 0
+
+
+def test_another_metric():
+    assert rollouts_to_target([e | {"greedy_accuracy": 1.0} for e in WAVERING], 0.9, metric="greedy_accuracy") == 0
+    with pytest.raises(KeyError):
+        rollouts_to_target(WAVERING, 0.9, metric="greedy_accuracy")
+
+
+@given(st.lists(st.floats(0, 1), max_size=9), st.floats(0, 1), st.floats(0, 1))
+def test_a_higher_target_never_comes_cheaper(accuracies, a, b):
+    low, high = (rollouts_to_target(curve(*accuracies), t) for t in sorted((a, b)))
+    assert high is None or (low is not None and low <= high)

@@ -6,7 +6,7 @@ import matplotlib.colors
 import numpy as np
 import pytest
 
-from pods_jax.analysis.style import METHODS, WIDTH_IN, look_of, new_figure
+from pods_jax.analysis.style import LOOKS, WIDTH_IN, look_of, new_figure
 
 # Full deficiency, on linear RGB: Machado, Oliveira and Fernandes 2009, table 1.
 VISIONS = {
@@ -30,13 +30,13 @@ def lab(color: str, vision: str) -> np.ndarray:
 @pytest.mark.parametrize("vision", VISIONS)
 def test_colours_are_far_apart(vision):
     """At least 10 in CIE 1976 colour difference, where about 2.3 can just be seen."""
-    for a, b in itertools.combinations(METHODS.values(), 2):
+    for a, b in itertools.combinations(LOOKS.values(), 2):
         assert np.linalg.norm(lab(a.color, vision) - lab(b.color, vision)) > 10, (a.label, b.label, vision)
 
 
 def test_no_two_methods_share_a_marker_or_a_name():
     for field in ("marker", "label", "color"):
-        assert len({getattr(look, field) for look in METHODS.values()}) == len(METHODS)
+        assert len({getattr(look, field) for look in LOOKS.values()}) == len(LOOKS)
 
 
 def test_other_methods_get_a_look_that_stays():

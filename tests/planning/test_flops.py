@@ -83,3 +83,11 @@ def test_xla_counts_the_same_where_nothing_is_in_a_loop():
     lowered = jax.jit(lambda *xs: group_logprobs(model, *xs)).lower(params, ints(P, S), ints(P), ints(P, M, T))
     counted = lowered.compile().cost_analysis()["flops"]
     assert counted == pytest.approx(sum(flops.scoring_flops(config, P, M, S, T, LoraConfig())), rel=0.05)
+
+
+def test_the_model_flops_of_an_update_are_three_forward_passes():
+    """Without recomputation the update differs only in the head, whose logits it computes a second time."""
+    model = flops.model_update_flops(CONFIG, P, M, S, T)
+    assert model == 3 * sum(flops.scoring_flops(CONFIG, P, M, S, T, LoraConfig()))
+    executed = flops.update_flops(CONFIG, P, M, S, T, LoraConfig(), remat=False)
+    assert executed - model == flops.head_flops(CONFIG, P * M * T)

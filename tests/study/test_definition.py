@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from study.definition import ALLOCATION, FULL, LEARNING, QUICK, VARIANTS
-from study.runs import config_of, runs_of
+from study.stages import runs_of
+from study.step_costs import config_of
 
 from pods_jax.config.load import load_config
 from pods_jax.config.validate import validate_on_devices
@@ -46,4 +47,4 @@ def test_the_results_document_has_a_place_for_every_table():
     """Else the whole study ends, after hours, with an error in place of its tables."""
     document = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
     places = re.findall(r"<!-- study:(\S+) -->", document)
-    assert sorted(places) == sorted([*LEARNING, *ALLOCATION, *FULL.costs])
+    assert sorted(places) == sorted([*LEARNING, *ALLOCATION, *FULL.costs, "answer"])

@@ -1,7 +1,7 @@
 """Step costs: interleaved, by phase, and the fastest micro-batch of each."""
 
 import pytest
-from study.costs import fastest, time_steps
+from study.step_costs import fastest, time_steps
 
 from pods_jax.config.schema import from_mapping
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 from made_study import SIZES, make_costs, make_run
-from study import document, figures, tables
+from study import document, plots, tables
 from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS
 
 from pods_jax.errors import UserError
@@ -101,7 +101,7 @@ def test_rollouts_are_counted_to_each_target(allocation):
         assert ratios["paired"]["value"] == pytest.approx(2.0)
         assert ratios["ratio"] == pytest.approx(2.0)
         row = table["rows"]["mixed-grpo"]["rollouts_to"][target]
-        assert row["num"] == 3
+        assert row["num"] == row["reached"] == 3
         assert row["steps"] == pytest.approx(row["value"] / 512, rel=0.02)
         assert row["value"] == pytest.approx(-math.log(1 - float(target)) / 0.0204 * 512, abs=8 * 512)
 
@@ -109,8 +109,9 @@ def test_rollouts_are_counted_to_each_target(allocation):
 def test_figures_and_tables_of_everything(allocation, workdir, main, tmp_path):
     root, table = allocation
     costs = make_costs(workdir, SIZES)
-    drawn = [figures.draw_learning("main", workdir, costs, tmp_path), figures.draw_steps("main", workdir, tmp_path)]
-    drawn += [figures.draw_costs("costs", costs, tmp_path), figures.draw_allocation("allocation", root, tmp_path)]
+    drawn = plots.draw_learning("main", workdir, costs, tmp_path)
+    assert [p.stem for p in drawn] == ["main", "main_steps"]
+    drawn += [plots.draw_costs("costs", costs, tmp_path), plots.draw_allocation("allocation", root, tmp_path)]
     assert all(p.stat().st_size > 10_000 for p in drawn)
     results = {"main": main, "costs": tables.cost_table(costs), "allocation": table}
     blocks = document.blocks_of(results)
@@ -130,3 +131,34 @@ def test_blocks_are_written_into_their_places_alone(tmp_path):
     )
     with pytest.raises(UserError, match="study:n"):
         document.fill(file, {"n": "x"})
+
+
+def test_means_are_over_the_seeds_with_which_every_variant_gets_there(tmp_path):
+    for name in ALLOCATION["small_batch"].variants:
+        for seed in range(3):
+            stays_low = name == "small-grpo" and seed == 2
+            make_run(tmp_path / name / f"seed={seed}", 1e-4 if stays_low else 0.02, seed, 512)
+    table = tables.allocation_table(ALLOCATION["small_batch"], tmp_path)
+    target = str(TARGETS[0])
+    dapo = table["rows"]["small-dapo"]["rollouts_to"][target]
+    assert (dapo["num"], dapo["reached"]) == (2, 3)
+    assert dapo["value"] == pytest.approx(math.sqrt(dapo["by_seed"][0] * dapo["by_seed"][1]))
+    paired = table["ratios"]["small-grpo"]["small-dapo"][target]["paired"]
+    assert (paired["num"], paired["censored"]) == (3, 1)
+    assert paired["value"] == pytest.approx((160 * 512 / dapo["by_seed"][2]) ** (1 / 3))
+    assert "1 at the budget" in document.allocation_block(table)
+
+
+def test_one_seed_has_no_intervals_and_its_table_is_the_same_from_a_file(tmp_path):
+    for name in ALLOCATION["small_batch"].variants:
+        make_run(tmp_path / name / "seed=0", 0.02, 0, 512)
+    table = tables.allocation_table(ALLOCATION["small_batch"], tmp_path)
+    block = document.allocation_block(table)
+    assert "± -" in block
+    assert document.allocation_block(json.loads(json.dumps(finite(table)))) == block
+    for name in LEARNING["m"].variants:
+        make_run(tmp_path / name / "seed=0", 0.02, 0)
+    learnt = tables.learning_table(LEARNING["m"], tmp_path, make_costs(tmp_path, SIZES))
+    block = document.learning_block(learnt)
+    assert "± -" in block
+    assert document.learning_block(json.loads(json.dumps(finite(learnt)))) == block

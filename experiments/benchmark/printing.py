@@ -1,4 +1,4 @@
-"""Tables for a person."""
+"""Measurements printed as tables."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ UNITS = {
     "bytes_per_s": ("GB/s", 1e9, ",.0f"),
     "flops_per_s": ("GFLOP/s", 1e9, ",.1f"),
 }
-"""How a quantity is shown: its heading, what it is divided by, and its digits."""
+"""Column to heading, divisor and format; others are shown as they are."""
 
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pods_jax.planning.footprint import overflow
+from pods_jax.planning.step_plan import overflow
 
 IN_ALL = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "

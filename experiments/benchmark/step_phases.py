@@ -1,4 +1,4 @@
-"""Seconds, rates and growth of a step's phases for an experiment's model and sizes, completions of full length."""
+"""Seconds, rates and growth of the phases of a step, for an experiment's model and sizes, at full length."""
 
 import contextlib
 import functools
@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmark import costs
 from benchmark.hardware import matmul_flops_per_s, median_seconds
 from pods_jax.buckets import pad_prompts
-from pods_jax.config.schema import Config
+from pods_jax.config.schema import Config, LoraConfig
 from pods_jax.learner import Batch
+from pods_jax.models.decoder import ModelConfig
+from pods_jax.planning import flops
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import Completions, generate, group_logprobs
 from pods_jax.training.prompts import load_data
@@ -30,7 +31,8 @@ class Sizes(NamedTuple):
     T: int
 
 
-AXES = ("n", "m", "T")
+GROWN = ("n", "m", "T")
+"""The sizes whose growth is measured."""
 
 
 @contextlib.contextmanager
@@ -49,7 +51,7 @@ def config_sizes(run: Run) -> Sizes:
 
 
 def measure(run: Run, sizes: Sizes, repeats: int) -> dict[str, float]:
-    """Median seconds by phase; a decode is what a generation takes beyond the prefill and first token."""
+    """Median seconds by phase; decoding is the time of a generation beyond its prefill and first token."""
     params = run.sampling_params()
     prompts = run.stream.next(sizes.P)
     sample = functools.partial(_generate, run, params, [p.tokens for p in prompts], sizes)
@@ -75,7 +77,7 @@ def _generate(run: Run, params: Any, prompts: list[tuple[int, ...]], sizes: Size
 def _batch(prompts: list[tuple[int, ...]], completions: Completions, m: int, block: int) -> Batch:
     """The first m completions of each group (again from the start where there are fewer), in blocks as in training."""
     index = np.arange(m) % completions.lengths.shape[1]
-    tokens, lengths = (x[: len(prompts)].repeat(m // block, 0) for x in pad_prompts(prompts))
+    tokens, lengths = (padded[: len(prompts)].repeat(m // block, 0) for padded in pad_prompts(prompts))
 
     def blocks(x: np.ndarray) -> np.ndarray:
         return x[:, index].reshape(-1, block, *x.shape[2:])
@@ -109,31 +111,48 @@ def _updates(run: Run, batch: Batch) -> Callable[[], Any]:
 
 
 def table_rows(run: Run, sizes: Sizes, seconds: dict[str, float]) -> list[dict[str, Any]]:
-    """Seconds, tokens a second, model FLOPs a second and their share of a measured matrix product's rate."""
-    c, (P, n, m, S, T) = run.model.config, sizes
-    work = {
-        "prefill": (P * S, costs.prefill_flops(c, P, S)),
-        "decode": (P * n * (T - 1), costs.decode_flops(c, P, n, S, T)),
-        "verify": (P * n * T, None),
-        "score": (P * m * T, costs.group_flops(c, P, m, S, T)),
-        "update": (P * m * T, costs.update_flops(c, P, m, S, T)),
-        "sync": (None, None),
-    }
+    """Seconds, tokens a second, FLOPs a second and their share of a measured matrix product's rate.
+
+    The FLOPs of an update are those without recomputation.
+    """
+    tokens = phase_tokens(sizes)
+    work = phase_flops(run.model.config, sizes)
     peak = matmul_flops_per_s(run.config.model.compute_dtype or run.config.model.dtype)
     rows = []
-    for phase, (tokens, flops) in work.items():
-        row = {"phase": phase, "seconds": seconds[phase]}
-        row |= {"tokens_per_s": tokens / seconds[phase]} if tokens else {}
-        row |= {"flops_per_s": flops / seconds[phase], "of_peak": flops / seconds[phase] / peak} if flops else {}
+    for phase, phase_s in seconds.items():
+        row = {"phase": phase, "seconds": phase_s}
+        if phase in tokens:
+            row["tokens_per_s"] = tokens[phase] / phase_s
+        if phase in work:
+            row |= {"flops_per_s": work[phase] / phase_s, "of_peak": work[phase] / phase_s / peak}
         rows.append(row)
     return rows
+
+
+def phase_tokens(sizes: Sizes) -> dict[str, int]:
+    """Tokens that each phase goes through."""
+    P, n, m, S, T = sizes
+    return {"prefill": P * S, "decode": P * n * (T - 1), "verify": P * n * T, "score": P * m * T, "update": P * m * T}
+
+
+def phase_flops(c: ModelConfig, sizes: Sizes) -> dict[str, int]:
+    """Arithmetic of each phase; the prefill's includes the first token, as its time does."""
+    P, n, m, S, T = sizes
+    first = flops.decode_flops(c, P * n, S, 1, cached=0)
+    return {
+        "prefill": flops.prefill_flops(c, P, S) + first,
+        "decode": flops.decode_flops(c, P * n, S, T, cached=(T - 1) * T) - first,
+        "score": sum(flops.scoring_flops(c, P, m, S, T, LoraConfig())),
+        "update": flops.model_update_flops(c, P, m, S, T),
+    }
 
 
 def growth(run: Run, sizes: Sizes, repeats: int) -> list[dict[str, Any]]:
     """For each of n, m and T: the exponent a in seconds ~ size^a, by phase, fitted from a half to twice the size."""
     rows = []
-    for axis in AXES:
-        values = [max(getattr(sizes, axis) * factor // 2, 2) for factor in (1, 2, 4)]
+    for axis in GROWN:
+        usual = getattr(sizes, axis)
+        values = [max(usual * factor // 2, 2) for factor in (1, 2, 4)]
         measured = [measure(run, sizes._replace(**{axis: value}), repeats) for value in values]
         rows.append({"size": axis, **{phase: exponent(values, [s[phase] for s in measured]) for phase in measured[0]}})
     return rows

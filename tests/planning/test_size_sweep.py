@@ -3,7 +3,7 @@
 import pytest
 
 from pods_jax.planning.chips import CHIPS
-from pods_jax.planning.size_sweep import Point, Sweep, largest_that_fits
+from pods_jax.planning.size_sweep import Point, SizeSweep, largest_that_fits
 
 
 def point(value, peak_bytes, compiled=True):
@@ -15,7 +15,7 @@ def test_memory_runs_out_where_the_line_says():
     points = [point(v, 2 * 10**9 + v * 10**9 // 2) for v in (2, 4, 8)] + [point(64, 10**12, compiled=False)]
     largest = largest_that_fits(points, "v5e")
     assert largest == int((CHIPS["v5e"].hbm_bytes - 2 * 10**9) / (10**9 / 2))
-    assert Sweep("m", "v5e:1x1", "v5e", points, largest).largest_rollouts == 4 * largest
+    assert SizeSweep("m", "v5e:1x1", "v5e", points, largest).largest_rollouts == 4 * largest
 
 
 @pytest.mark.parametrize("chip", ["v5e", None])

@@ -1,46 +1,44 @@
-"""Seconds per step of each variant, measured in turn, so that what slows the machine slows them all."""
+"""Seconds per step of each variant, measured in turns, so that a slow spell of the machine slows all of them."""
 
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pods_jax.analysis.curves import PHASES
+from pods_jax.config.load import load_config
 from pods_jax.config.schema import Config
+from pods_jax.processor import processor_name
 from pods_jax.rewards import RewardPool
 from pods_jax.training.prompts import load_data
 from pods_jax.training.run import Run, make_run
 from pods_jax.training.step import train_step
-from study.definition import Study
-from study.runs import config_of
+from study.definition import VARIANTS, Study
 
-Seconds = dict[str, float]
+StepSeconds = dict[str, float]
+"""Seconds by phase, and of the whole "step"."""
 WARM_UP = 2
 """Steps before the measured ones, which compile."""
 
 
 def measure(study: Study, variants: Sequence[str], on_round: Callable[[int], None]) -> dict[str, Any]:
-    """The costs of some of the study's variants, timed in turn, with the machine they were measured on.
+    """The step costs of some of the study's variants, with the machine that they were measured on.
 
     Returns:
-      "machine", "cores", "load" (the system's mean load before and after), "rounds", and "variants": by name n, m, the
-      micro-batch with the least median, the median seconds by phase and of the "step" with it, and the median step of
-      every micro-batch.
+      "machine", "cores", "load" (the system's mean load before and after), "rounds", and "variants": n, m and
+      `fastest` of each.
     """
     before = os.getloadavg()[0]
     micro_batches = {name: _micro_batches(study, name) for name in variants}
-    configs = {
-        (name, micro): config_of(study, name, f"optimizer.micro_batch_size_per_device={micro}")
-        for name in variants
-        for micro in micro_batches[name]
-    }
+    configs = {}
+    for name, sizes in micro_batches.items():
+        for micro in sizes:
+            configs[name, micro] = config_of(study, name, f"optimizer.micro_batch_size_per_device={micro}")
     times = time_steps(configs, study.cost_rounds, on_round)
     return {
-        "machine": _processor(),
+        "machine": processor_name(),
         "cores": len(os.sched_getaffinity(0)),
         "load": [before, os.getloadavg()[0]],
         "rounds": study.cost_rounds,
@@ -51,13 +49,16 @@ def measure(study: Study, variants: Sequence[str], on_round: Callable[[int], Non
     }
 
 
-def time_steps(configs: Mapping[Any, Config], rounds: int, on_round: Callable[[int], None]) -> dict[Any, list[Seconds]]:
-    """Seconds by phase of `rounds` training steps of each config, compilation excluded.
+def time_steps(
+    configs: Mapping[Any, Config], rounds: int, on_round: Callable[[int], None]
+) -> dict[Any, list[StepSeconds]]:
+    """Seconds of `rounds` training steps of each config, compilation excluded.
 
-    Every round has one step of each, in an order of its own. All start from their warm starts and go on training.
+    Every round has one step of each config, in a random order. All start from their warm starts and go on training.
     """
     pool_size = next(iter(configs.values())).reward.num_workers
-    rng, times = np.random.default_rng(0), {key: [] for key in configs}
+    rng = np.random.default_rng(0)
+    times = {key: [] for key in configs}
     with RewardPool(num_workers=pool_size) as pool:
         runs = {key: make_run(config, load_data(config), pool, lambda *_: None) for key, config in configs.items()}
         keys = list(runs)
@@ -69,7 +70,7 @@ def time_steps(configs: Mapping[Any, Config], rounds: int, on_round: Callable[[i
     return times
 
 
-def _timed(run: Run, step: int) -> Seconds:
+def _timed(run: Run, step: int) -> StepSeconds:
     run.clock.take()
     start = time.perf_counter()
     train_step(run, step)
@@ -78,12 +79,21 @@ def _timed(run: Run, step: int) -> Seconds:
     return {phase: seconds[phase] for phase in PHASES} | {"step": step_s}
 
 
-def fastest(times: Mapping[int, list[Seconds]]) -> dict[str, Any]:
-    """Of times by micro-batch: the one with the least median step, its medians by phase, and all median steps."""
+def fastest(times: Mapping[int, list[StepSeconds]]) -> dict[str, Any]:
+    """The micro-batch with the least median step, given the times of each.
+
+    Returns:
+      "micro_batch"; "seconds": its medians by phase; "step_by_micro_batch": the median step of every micro-batch.
+    """
     medians = {micro: float(np.median([t["step"] for t in steps])) for micro, steps in times.items()}
     best = min(medians, key=medians.get)
     seconds = {phase: float(np.median([t[phase] for t in times[best]])) for phase in times[best][0]}
     return {"micro_batch": best, "seconds": seconds, "step_by_micro_batch": medians}
+
+
+def config_of(study: Study, name: str, *overrides: str) -> Config:
+    """The config of a variant, of seed 0."""
+    return load_config(VARIANTS[name].spec, (*study.overrides_of(name), *overrides))
 
 
 def _micro_batches(study: Study, name: str) -> list[int]:
@@ -94,9 +104,3 @@ def _micro_batches(study: Study, name: str) -> list[int]:
 
 def _sizes(config: Config) -> dict[str, int]:
     return {"n": config.rollout.num_generations, "m": config.selection.num_kept}
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.is_file() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor()

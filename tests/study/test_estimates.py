@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from study.ratios import CostModel, fit_costs, geometric_mean, mean_interval, paired_ratio
+from study.estimates import (
+    CostModel,
+    censored_ratio,
+    fit_costs,
+    geometric_mean,
+    mean_interval,
+    num_censored,
+    paired_ratio,
+)
 
 COSTS = st.lists(st.floats(0.1, 100), min_size=2, max_size=8)
 
@@ -29,6 +37,20 @@ def test_pairs_in_which_one_side_does_not_get_there_are_left_out_and_counted():
     found = paired_ratio([2.0, np.inf, 8.0, 1.0, np.inf, 0.0], [1.0, 1.0, 2.0, np.inf, np.inf, 0.0])
     assert (found.value, found.num) == (pytest.approx(8**0.5), 2)
     assert np.isnan(paired_ratio([np.inf], [1.0]).value)
+
+
+def test_a_side_that_never_gets_there_counts_with_its_budget_if_the_other_does():
+    baseline = [2.0, np.inf, 8.0, np.inf]
+    method = [1.0, 4.0, np.inf, np.inf]
+    found = censored_ratio(baseline, method, baseline_budget=16.0, method_budget=32.0)
+    assert (found.value, found.num) == (pytest.approx((2 / 1 * 16 / 4 * 8 / 32) ** (1 / 3)), 3)
+    assert num_censored(baseline, method) == 2
+    assert paired_ratio(baseline, method).value == pytest.approx(2.0)
+
+
+def test_a_side_that_gets_there_after_the_mean_budget_keeps_its_own_cost():
+    found = censored_ratio([np.inf], [50.0], baseline_budget=10.0, method_budget=20.0)
+    assert found.value == pytest.approx(0.2)
 
 
 @given(COSTS, st.floats(0.2, 5))

@@ -7,7 +7,7 @@ import pytest
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.planning import report
-from pods_jax.planning.size_sweep import Sweep
+from pods_jax.planning.size_sweep import SizeSweep
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def swept(monkeypatch):
 
     def sweep(config, symbol, topology, devices, say, values):
         calls.append(values)
-        return Sweep(symbol, topology, None, [], None)
+        return SizeSweep(symbol, topology, None, [], None)
 
-    monkeypatch.setattr(report, "sweep", sweep)
+    monkeypatch.setattr(report, "sweep_sizes", sweep)
     monkeypatch.setattr(report, "print_sweep", lambda curve, console: None)
     return calls
 

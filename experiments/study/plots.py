@@ -1,0 +1,127 @@
+"""The study's figures, as PNG files."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from pods_jax.analysis.curves import PHASES
+from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, draw_curves
+from pods_jax.analysis.style import LOOKS, Look, new_figure
+from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
+from study.estimates import CostModel
+from study.tables import (
+    Found,
+    Numbers,
+    cost_model,
+    find,
+    in_seconds,
+    main_pods,
+    rollout_curves,
+    seconds_by_size,
+    step_curves,
+)
+
+TIME = "training time: steps x common step cost (s)"
+METHOD_TABLES = ("main", "larger")
+"""Tables of methods, whose progress per step is drawn too."""
+ACCURACY = "test accuracy at T = 1 (%)"
+
+
+def draw_learning(name: str, workdir: Path, costs: Numbers, out: Path) -> list[Path]:
+    """Draws a table of `LEARNING`: accuracy over time beside the seconds of a step, and for methods also over steps."""
+    found = find(LEARNING[name], workdir)
+    over_time = _draw_over_time(name, found, costs, out / f"{name}.png")
+    return (
+        [over_time, _draw_over_steps(name, found, out / f"{name}_steps.png")] if name in METHOD_TABLES else [over_time]
+    )
+
+
+def _draw_over_time(name: str, found: Found, costs: Numbers, path: Path) -> Path:
+    curves = in_seconds(step_curves(found), costs)
+    lines = [Line(_look(name, v), curves[v], _phases(costs["variants"][v]["seconds"])) for v in curves]
+    accuracy_and_cost(path, lines, Panel(TIME, ACCURACY, threshold=THRESHOLDS[1]), _note(found))
+    return path
+
+
+def _draw_over_steps(name: str, found: Found, path: Path) -> Path:
+    lines = [Line(_look(name, v), c, {}) for v, c in step_curves(found).items()]
+    return _draw_only_curves(path, lines, Panel("training step", ACCURACY, threshold=THRESHOLDS[1]))
+
+
+def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
+    """Draws a table of `ALLOCATION`: accuracy over rollouts generated, up to twice those of the first baseline."""
+    table = ALLOCATION[name]
+    curves = rollout_curves(find(table, workdir))
+    lines = [Line(VARIANTS[v].look, c, {}) for v, c in curves.items()]
+    panel = Panel("rollouts generated, all counted", ACCURACY, threshold=TARGETS[-1])
+    return _draw_only_curves(out / f"{name}.png", lines, panel, x_max=2 * curves[table.baselines[0]].x[-1])
+
+
+def _draw_only_curves(path: Path, lines: list[Line], panel: Panel, x_max: float | None = None) -> Path:
+    with new_figure(height_in=2.6) as figure:
+        axes = figure.subplots()
+        draw_curves(axes, lines, panel)
+        axes.set_xlim(right=x_max)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        figure.savefig(path)
+    return path
+
+
+def draw_costs(name: str, costs: Numbers, out: Path) -> Path:
+    """Draws seconds per step over n and over m with the fit, and the saving by PODS on machines with other c / b."""
+    model = cost_model(costs)
+    points = seconds_by_size(costs)
+    n_main = main_pods(costs)["n"]
+    m_main = main_pods(costs)["m"]
+    path = out / f"{name}.png"
+    with new_figure(height_in=2.4) as figure:
+        over_n, over_m, gain = figure.subplots(1, 3)
+        _draw_fit(over_n, {n: s for (n, m), s in points.items() if m == m_main}, lambda n: model.step(n, m_main))
+        _draw_fit(over_m, {m: s for (n, m), s in points.items() if n == n_main}, lambda m: model.step(n_main, m))
+        over_n.set(xlabel=f"n rollouts generated (m = {m_main})", ylabel="seconds per step")
+        over_m.set(xlabel=f"m rollouts trained on (n = {n_main})")
+        _draw_gain(gain, model, n_main, m_main)
+        figure.savefig(path)
+    return path
+
+
+def _draw_gain(axes: Axes, model: CostModel, n: int, m: int) -> None:
+    """Draws the cost of a step that trains on all over one that trains on m, as c / b varies."""
+    color = LOOKS["pods"].color
+    shares = np.geomspace(0.1, 100, 200)
+    here = (model.c / model.b, model.gain(n, m))
+    axes.plot(shares, model.gain(n, m, shares), color=color)
+    axes.plot(*here, marker="o", markersize=5, color=color)
+    axes.annotate("here", here, xytext=(-4, 4), textcoords="offset points", ha="right")
+    axes.axhline(1.7, color="#444444", linestyle=":", linewidth=0.8)
+    axes.set(xscale="log", xlabel="c / b (to train / to generate)", ylabel=f"step cost, m = {n} over m = {m}")
+
+
+def _draw_fit(axes: Axes, measured: Mapping[int, float], fit: Callable[[np.ndarray], np.ndarray]) -> None:
+    sizes = np.array(sorted(measured))
+    line = np.linspace(0, sizes[-1], 50)
+    axes.plot(line, fit(line), color="#666666", label="a + b n + c m")
+    axes.plot(sizes, [measured[s] for s in sizes], "o", color=LOOKS["pods"].color, label="measured")
+    axes.set(ylim=(0, None), xlim=(0, None))
+    axes.legend()
+
+
+def _look(table: str, variant: str) -> Look:
+    """A variant's look; in an ablation over sizes the labels of the main methods have their size."""
+    sizes = {"n": {"grpo": 16, "pods": 64}, "m": {"pods": 16, "grpo_ga": 64}}.get(table, {})
+    look = VARIANTS[variant].look
+    return dataclasses.replace(look, label=f"{table} = {sizes[variant]} ({look.label})") if variant in sizes else look
+
+
+def _phases(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {p: seconds[p] for p in PHASES} | {"other": max(0.0, seconds["step"] - sum(seconds[p] for p in PHASES))}
+
+
+def _note(found: Found) -> str:
+    return (
+        f"Means of {len(found.seeds)} seed(s), running over {WINDOW} evaluations; bands are 1.96 standard errors. "
+        f"Dotted: {100 * THRESHOLDS[1]:.0f} %. Evaluation and compilation are not training time."
+    )

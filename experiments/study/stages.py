@@ -1,0 +1,106 @@
+"""Stages of the study: runs are made, step costs measured, and results written; each goes on where it was stopped."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pods_jax.errors import UserError
+from pods_jax.io import finite, read_json
+from pods_jax.training import sweep
+from study import document, plots, tables
+from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
+from study.step_costs import measure
+from study.tables import Numbers
+
+COSTS = "costs"
+"""Name of the stage that measures step costs, beside the names of the study's parts."""
+
+
+def make_runs(study: Study, parts: Iterable[str], workdir: Path, workers: int, num_seeds: int | None) -> dict[str, str]:
+    """Makes the runs of some parts that are not finished. Returns the problem of each run that failed, by name.
+
+    Args:
+      workers: runs at a time, each on a core of its own.
+      num_seeds: only the first seeds of each part; None: all.
+    """
+    runs = [run for part in parts for run in runs_of(study, part, workdir, num_seeds)]
+    if not runs:
+        return {}
+    sweep.check([run for run in runs if run.state() != "finished"])
+    train = Path(__file__).parents[1] / "train.py"
+    return sweep.work_off(sweep.Sweep(train, workers, cores_per_run=1), runs)
+
+
+def runs_of(study: Study, part: str, workdir: Path, num_seeds: int | None = None) -> list[sweep.SweepRun]:
+    """All runs of a part, or those of its first seeds, in WORKDIR/VARIANT/seed=N.
+
+    They are in the order of seeds: a part that is cut short has as many seeds of each variant.
+    """
+    chosen = study.parts[part]
+    return [_run(study, name, seed, workdir) for seed in chosen.seeds[:num_seeds] for name in chosen.variants]
+
+
+def _run(study: Study, name: str, seed: int, workdir: Path) -> sweep.SweepRun:
+    overrides = (*study.overrides_of(name), f"warm_start.seed={seed}")
+    return sweep.SweepRun(VARIANTS[name].spec, overrides, seed, workdir / name / f"seed={seed}")
+
+
+def measure_costs(study: Study, workdir: Path) -> None:
+    """Writes WORKDIR/NAME.json for each of the study's step costs, unless it is there."""
+    for name, variants in study.costs.items():
+        file = workdir / f"{name}.json"
+        if file.is_file():
+            print(f"costs    {file} is there; delete it to measure anew")
+            continue
+        print(f"costs    {len(variants)} variants, {len(study.micro_batches)} micro-batch(es) each", flush=True)
+        costs = measure(study, variants, lambda step: print(f"costs    round {step}", flush=True))
+        file.write_text(json.dumps(costs, indent=1) + "\n")
+
+
+def write_results(
+    study: Study, parts: Sequence[str], workdir: Path, out: Path, document_file: Path | None
+) -> dict[str, Numbers]:
+    """Writes a JSON file and a figure for each table of the parts.
+
+    The document, if there is one, gets the tables of all results in the folder `out`.
+
+    Raises:
+      UserError: runs or step costs are missing, or the document has no place for a table.
+    """
+    results = {}
+    names = [table for part in parts if part != COSTS for table in study.parts[part].tables]
+    costs = _read_costs(study, names, COSTS in parts, workdir)
+    for name in names:
+        if name in LEARNING:
+            step_costs = costs[LEARNING[name].costs]
+            results[name] = tables.learning_table(LEARNING[name], workdir, step_costs)
+            plots.draw_learning(name, workdir, step_costs, out)
+        else:
+            results[name] = tables.allocation_table(ALLOCATION[name], workdir)
+            plots.draw_allocation(name, workdir, out)
+    for name, measured in costs.items():
+        results[name] = tables.cost_table(measured)
+        plots.draw_costs(name, measured, out)
+    for name, numbers in results.items():
+        (out / f"{name}.json").write_text(json.dumps(finite(numbers), indent=1) + "\n")
+    blocks = document.blocks_of(read_results(out))
+    print("\n\n".join(f"## {name}\n\n{blocks[name]}" for name in results))
+    if document_file:
+        document.fill(document_file, blocks)
+    print(f"tables and figures in {out}")
+    return results
+
+
+def read_results(folder: Path) -> dict[str, Numbers]:
+    """All results that were written to a folder, by name."""
+    return {file.stem: read_json(file) for file in sorted(folder.glob("*.json"))}
+
+
+def _read_costs(study: Study, names: Sequence[str], everything: bool, workdir: Path) -> dict[str, Numbers]:
+    """The step costs that the named tables need, or all of the study's."""
+    needed = list(study.costs) if everything else dict.fromkeys(LEARNING[n].costs for n in names if n in LEARNING)
+    files = {name: workdir / f"{name}.json" for name in needed}
+    for file in files.values():
+        if not file.is_file():
+            raise UserError(f"{file} is not there: run --part costs first, on a quiet machine")
+    return {name: read_json(file) for name, file in files.items()}

@@ -1,0 +1,26 @@
+"""Our side of each comparison counts its tokens."""
+
+import pytest
+from benchmark import ours
+from benchmark.workload import write_model
+
+OPTIONS = {"prompt_tokens": 8, "new_tokens": 8, "remat": "full", "micro_batch_size": None}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny")
+    write_model("tiny", path)
+    return str(path)
+
+
+def test_a_sampler_counts_tokens_up_to_their_ends(folder):
+    options = OPTIONS | {"folder": folder, "n": 64}
+    assert ours.sampler(options | {"mean_length": None})() == 64 * 8
+    mean = ours.sampler(options | {"mean_length": 4})() / 64
+    assert mean == pytest.approx(4 * (1 - 0.75**8), rel=0.25)  # of geometric lengths, cut at 8
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 4), (6, 2)])
+def test_a_step_generates_n_completions(folder, n, m):
+    assert n * 8 - 8 <= ours.step(OPTIONS | {"folder": folder, "n": n, "m": m})() <= n * 8
