@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from pods_jax.rewards.grammar.nodes import (
-    INFINITY,
     BaseNumber,
     Call,
     Interval,
@@ -18,32 +17,56 @@ from pods_jax.rewards.grammar.nodes import (
     Symbol,
     Text,
     children,
-    walk,
 )
-from pods_jax.rewards.grammar.values import is_true, proportional, same_value
+from pods_jax.rewards.grammar.regions import REGIONS, same_region
+from pods_jax.rewards.grammar.relations import (
+    assigned,
+    exact_and_rounded,
+    is_equation,
+    is_inequality,
+    same_link,
+    split_chain,
+    without_domains,
+)
+from pods_jax.rewards.grammar.signs import with_both_signs
+from pods_jax.rewards.grammar.values import same_value
 
 MAX_ITEMS = 40
-MAX_SIGNS = 3
+MAX_BASE_DIGITS = 1_000
 
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _ZERO = Number(Fraction(0))
-_FORMULAS = Number | Symbol | Call
+FORMULAS = Number | Symbol | Call
 
 
 def equivalent(gold: Node, answer: Node) -> bool:
     """Whether an answer says what the gold says. Not symmetric: what the gold leaves out the answer may add or omit."""
     if gold == answer:
         return True
-    gold, answer = _with_both_signs(gold), _with_both_signs(answer)
+    if any(isinstance(side, Relation) and "approx" in side.operators for side in (gold, answer)):
+        return _same_approximation(gold, answer)
+    sides = without_domains(gold, answer)
+    if sides is None:
+        return False
+    gold, answer = map(with_both_signs, sides)
     if isinstance(gold, Items) != isinstance(answer, Items):
         gold, answer = _unrepeated(gold), _unrepeated(answer)
+    if _is_region(gold) or _is_region(answer):
+        return same_region(gold, answer, equivalent)
     if isinstance(gold, Relation) or isinstance(answer, Relation):
         return _same_relation(gold, answer)
-    if isinstance(gold, Interval) or isinstance(answer, Interval) or _is_union(gold) or _is_union(answer):
-        return _same_region(gold, answer)
     if isinstance(gold, Items) or isinstance(answer, Items):
         return _same_items(gold, answer)
     return _same_single(gold, answer)
+
+
+def _is_region(node: Node) -> bool:
+    return isinstance(node, Interval) or (isinstance(node, Items) and node.kind in REGIONS)
+
+
+def _same_approximation(gold: Node, answer: Node) -> bool:
+    r"""`2/3 \approx 0.67` is 2/3, `x \approx 0.67` is 0.67; a gold of the first form is both."""
+    expected, stated = exact_and_rounded(gold), exact_and_rounded(answer)
+    return bool(stated) and any(equivalent(value, stated[0]) for value in expected)
 
 
 # ---------------------------------------------------------------- one value
@@ -56,8 +79,8 @@ def _same_single(gold: Node, answer: Node) -> bool:
         return _same_quantity(gold, answer)
     if isinstance(gold, BaseNumber) or isinstance(answer, BaseNumber):
         return _same_digits(gold, answer)
-    if not (isinstance(gold, _FORMULAS) and isinstance(answer, _FORMULAS)):
-        return _letters(gold) == _letters(answer) != ""
+    if not (isinstance(gold, FORMULAS) and isinstance(answer, FORMULAS)):
+        return _letters(gold) == _letters(answer) is not None
     for unit, rule in (("degree", _same_angle), ("percent", _same_percentage)):
         if _has_unit(gold, unit) or _has_unit(answer, unit):
             return rule(gold, answer)
@@ -68,9 +91,14 @@ def _same_single(gold: Node, answer: Node) -> bool:
 
 def _same_quantity(gold: Node, answer: Node) -> bool:
     """A unit may be on one side only; two units must be the same."""
-    if isinstance(gold, Quantity) and isinstance(answer, Quantity) and gold.unit != answer.unit:
+    if isinstance(gold, Quantity) and isinstance(answer, Quantity) and not _same_unit(gold.unit, answer.unit):
         return False
     return equivalent(*(side.value if isinstance(side, Quantity) else side for side in (gold, answer)))
+
+
+def _same_unit(gold: str, answer: str) -> bool:
+    """Written alike, or with fewer words of description ("right triangle", "triangle")."""
+    return gold == answer or gold.endswith(f" {answer}") or answer.endswith(f" {gold}")
 
 
 def _same_angle(gold: Node, answer: Node) -> bool:
@@ -118,28 +146,26 @@ def _is_ratio(node: Node) -> bool:
 
 
 def _same_digits(gold: Node, answer: Node) -> bool:
-    """Equal digits, and equal bases where both state theirs: a value in another base is another answer."""
-    bases = {side.base for side in (gold, answer) if isinstance(side, BaseNumber)}
-    digits = [_digits(side) for side in (gold, answer)]
-    return len(bases) == 1 and digits[0] == digits[1] is not None
+    """Equal digits in equal bases. Only an answer may leave the base out, for the problem states it; but ten is ten."""
+    if not isinstance(gold, BaseNumber):
+        return answer.base == 10 and equivalent(gold, Number(Fraction(answer.digits)))
+    if isinstance(answer, BaseNumber):
+        return gold == answer
+    whole = isinstance(answer, Number) and answer.value.denominator == 1
+    return whole and answer.value < 10**MAX_BASE_DIGITS and str(answer.value) == gold.digits
 
 
-def _digits(node: Node) -> str | None:
-    if isinstance(node, BaseNumber):
-        return node.digits
-    return str(node.value) if isinstance(node, Number) else None
-
-
-def _letters(node: Node) -> str:
-    """What a word and a product of letters have in common: how they are written."""
+def _letters(node: Node) -> str | None:
+    """What a word and a product of letters have in common: how they are written; None for all else."""
     match node:
         case Text(words):
-            return words
+            return "".join(filter(str.isalnum, words.lower())) or words
         case Symbol(name) | Call(("e" | "i") as name):
             return name.lower()
         case Call("mul", (left, right)):
-            return _letters(left) + _letters(right)
-    return ""
+            parts = (_letters(left), _letters(right))
+            return None if None in parts else "".join(parts)
+    return None
 
 
 def _same_matrix(gold: Node, answer: Node) -> bool:
@@ -168,11 +194,13 @@ def _same_items(gold: Node, answer: Node) -> bool:
     kinds = {_kind(gold), _kind(answer)}
     if kinds == {"tuple", "set"} or ("single" in kinds and kinds != {"single", "set"}):
         return False
+    if "cases" in kinds and len(kinds) > 1:
+        return False
     left, right = _elements(gold), _elements(answer)
     if max(len(left), len(right)) > MAX_ITEMS:
         return False
-    if "tuple" in kinds:
-        return _in_order(left, right)
+    if "tuple" in kinds or (kinds == {"list"} and any(isinstance(item, Text) for item in left)):
+        return _in_order(left, right)  # words answer one question each
     if "set" in kinds:
         left, right = _distinct(left), _distinct(right)
     return _in_any_order(left, right)
@@ -221,169 +249,29 @@ def _unrepeated(node: Node) -> Node:
     return node
 
 
-def _with_both_signs(node: Node) -> Node:
-    """A formula with plus-minus signs, or a list of such, as the list of its values."""
-    if isinstance(node, Items) and node.kind in ("list", "set"):
-        return Items(node.kind, tuple(value for item in node.items for value in _elements_of_signs(item)))
-    values = _elements_of_signs(node)
-    return Items("list", values) if len(values) > 1 else node
-
-
-def _elements_of_signs(node: Node) -> tuple[Node, ...]:
-    names = [inside.name for inside in walk(node) if isinstance(inside, Call)]
-    count = names.count("pm") + names.count("mp")
-    if not count or count > MAX_SIGNS or isinstance(node, Items):
-        return (node,)
-    if "mp" in names:  # tied: upper signs together, lower signs together
-        return tuple(_signed(node, itertools.repeat(upper)) for upper in (True, False))
-    return tuple(_signed(node, iter(uppers)) for uppers in itertools.product((True, False), repeat=count))
-
-
-def _signed(node: Node, uppers) -> Node:
-    match node:
-        case Call(("pm" | "mp") as sign, (left, right)):
-            plus = next(uppers) == (sign == "pm")
-            left, right = _signed(left, uppers), _signed(right, uppers)
-            return Call("add", (left, right if plus else Call("neg", (right,))))
-        case Call(name, args):
-            return Call(name, tuple(_signed(arg, uppers) for arg in args))
-        case Relation(operators, sides):
-            return Relation(operators, tuple(_signed(side, uppers) for side in sides))
-        case Quantity(value, unit):
-            return Quantity(_signed(value, uppers), unit)
-    return node
-
-
-# ---------------------------------------------------------------- equations and inequalities
+# ---------------------------------------------------------------- relations
 
 
 def _same_relation(gold: Node, answer: Node) -> bool:
-    if isinstance(gold, Relation) and isinstance(answer, Relation) and _is_equation(gold) == _is_equation(answer):
+    if isinstance(gold, Relation) and isinstance(answer, Relation) and is_equation(gold) == is_equation(answer):
         return _same_relations(gold, answer)
-    relation, other = (gold, answer) if _is_equation(gold) or not isinstance(answer, Relation) else (answer, gold)
-    assigned = _assigned(relation)
-    if assigned is not None:
-        return equivalent(assigned, answer) if relation is gold else equivalent(gold, assigned)
-    region = _solution(relation)
-    return region is not None and not isinstance(other, _FORMULAS) and equivalent(region, other)
-
-
-def _assigned(relation: Relation) -> Node | None:
-    """The value in `x = 5`, `f(x) = x + 1`, `x + y = 3`, `D in (0, 1)`, `x = 2 + 3 = 5`, `2 + 3 = 5`; or None."""
-    first, last = relation.sides[0], relation.sides[-1]
-    if relation.operators == ("in",):
-        return last if isinstance(first, Symbol | Text) else None
-    if set(relation.operators) != {"="}:
-        return None
-    if _names_a_value(first):
-        numbers = relation.sides[1:]
-    elif len(relation.sides) == 2 and isinstance(last, Symbol) and _is_number(first):
-        return first
-    else:
-        numbers = relation.sides
-    consistent = all(is_true(a, b) for a, b in itertools.pairwise(numbers) if not isinstance(b, Quantity | Items))
-    return last if consistent and (len(numbers) == 1 or all(map(_is_number, numbers))) else None
-
-
-def _is_equation(node: Node) -> bool:
-    return isinstance(node, Relation) and set(node.operators) <= {"=", "in"}
-
-
-def _names_a_value(node: Node) -> bool:
-    """A side made of letters alone, such as x, f(x), x + y, |AB|, (x, y)."""
-    parts = list(walk(node))
-    return any(isinstance(part, Symbol | Text) for part in parts) and not any(
-        isinstance(part, Number) for part in parts
-    )
-
-
-def _is_number(node: Node) -> bool:
-    return not any(isinstance(part, Symbol | Text | Relation) for part in walk(node))
+    relation, other = (gold, answer) if is_equation(gold) or not isinstance(answer, Relation) else (answer, gold)
+    value = assigned(relation)
+    if value is not None:
+        return equivalent(value, answer) if relation is gold else equivalent(gold, value)
+    return is_inequality(relation) and not isinstance(other, FORMULAS) and same_region(gold, answer, equivalent)
 
 
 def _same_relations(gold: Relation, answer: Relation) -> bool:
     """One by one after chains are split: an equation up to a factor, an inequality up to a positive one."""
     if "in" in gold.operators or "in" in answer.operators:
         return gold.operators == answer.operators and all(map(equivalent, gold.sides, answer.sides))
-    left, right = _links(gold), _links(answer)
+    left, right = split_chain(gold), split_chain(answer)
     if len(left) != len(right):
         return False
     if len(left) == 1:
-        return _same_link(left[0], right[0])
-    return all(any(_same_link(a, b) for b in right) for a in left)
-
-
-def _links(relation: Relation) -> list[Relation]:
-    pairs = itertools.pairwise(relation.sides)
-    return [Relation((operator,), pair) for operator, pair in zip(relation.operators, pairs, strict=True)]
-
-
-def _same_link(gold: Relation, answer: Relation) -> bool:
-    [operator], [other] = gold.operators, answer.operators
-    if other != operator:
-        answer, other = Relation((_FLIPPED[other],), answer.sides[::-1]), _FLIPPED[other]
-    if other != operator:
-        return False
-    if all(map(equivalent, gold.sides, answer.sides)):
-        return True
-    if not all(isinstance(side, _FORMULAS) for side in (*gold.sides, *answer.sides)):
-        return False
-    differences = [Call("add", (side[0], Call("neg", (side[1],)))) for side in (gold.sides, answer.sides)]
-    return proportional(*differences, positive=operator not in ("=", "!="))
-
-
-# ---------------------------------------------------------------- intervals and unions
-
-
-def _same_region(gold: Node, answer: Node) -> bool:
-    pieces = [_pieces(side, other) for side, other in ((gold, answer), (answer, gold))]
-    if None in pieces or max(map(len, pieces)) > MAX_ITEMS:
-        return False
-    return _in_any_order(*pieces, same=_same_piece)
-
-
-def _same_piece(gold: Node, answer: Node) -> bool:
-    if not (isinstance(gold, Interval) and isinstance(answer, Interval)):
-        return isinstance(gold, Interval) == isinstance(answer, Interval) and equivalent(gold, answer)
-    ends = (gold.low_closed, gold.high_closed) == (answer.low_closed, answer.high_closed)
-    return ends and equivalent(gold.low, answer.low) and equivalent(gold.high, answer.high)
-
-
-def _pieces(node: Node, other: Node) -> list[Node] | None:
-    """The intervals and sets that a region is made of; a pair in round brackets is an open interval here."""
-    if _is_union(node):
-        nested = [_pieces(item, node) for item in node.items]
-        return None if None in nested else [piece for pieces in nested for piece in pieces]
-    if isinstance(node, Items) and node.kind == "list":
-        return [piece for item in node.items for piece in (_pieces(item, other) or [item])]
-    if isinstance(node, Items) and node.kind == "tuple" and len(node.items) == 2:
-        return [Interval(*node.items, False, False)]
-    if isinstance(node, Relation):
-        region = _solution(node)
-        return None if region is None else [region]
-    return [node] if isinstance(node, Interval | Items) else None
-
-
-def _solution(relation: Relation) -> Node | None:
-    """The interval that an inequality in one symbol describes: `x < 3`, `0 < x <= 5`; None for others."""
-    operators, sides = relation.operators, relation.sides
-    if operators[0] in (">", ">="):
-        operators, sides = tuple(_FLIPPED.get(op, op) for op in reversed(operators)), sides[::-1]
-    if not set(operators) <= {"<", "<="}:
-        return None
-    closed = [operator == "<=" for operator in operators]
-    match sides:
-        case (Symbol(), bound) if _is_number(bound):
-            return Interval(Call("neg", (INFINITY,)), bound, False, closed[0])
-        case (bound, Symbol()) if _is_number(bound):
-            return Interval(bound, INFINITY, closed[0], False)
-        case (low, Symbol(), high) if _is_number(low) and _is_number(high):
-            return Interval(low, high, closed[0], closed[1])
-    return None
-
-
-def _is_union(node: Node) -> bool:
-    return isinstance(node, Items) and node.kind == "union"
+        return same_link(left[0], right[0], equivalent)
+    return all(any(same_link(a, b, equivalent) for b in right) for a in left)
 
 
 def _is_call(node: Node, name: str) -> bool:

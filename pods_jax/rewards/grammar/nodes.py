@@ -36,7 +36,11 @@ class Call:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Items:
-    """Several answers. kind: "list" (bare, in any order), "tuple" (ordered), "set" or "union" (of intervals, sets)."""
+    """Several answers.
+
+    kind: "list" (bare, in any order), "tuple" (ordered), "set", "cases" (pairs of a value and a condition), or an
+    operation on regions: "union", "intersection", "difference".
+    """
 
     kind: str
     items: "tuple[Node, ...]"
@@ -54,7 +58,7 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Relation:
-    """sides[0] operators[0] sides[1] ..; operators are "=", "<", "<=", ">", ">=", "!=", "in"."""
+    """sides[0] operators[0] sides[1] ..; operators are "=", "<", "<=", ">", ">=", "!=", "in", "approx"."""
 
     operators: tuple[str, ...]
     sides: "tuple[Node, ...]"
@@ -110,14 +114,21 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(child)
 
 
-def height(node: Node) -> int:
-    """The number of nodes on the longest way down. Not recursive, unlike all that is done with trees below a limit."""
-    level, count = [node], 0
+def height(node: Node, max_nodes: int = 5_000) -> int:
+    """The number of nodes on the longest way down; at least as many as the limit for trees of more than `max_nodes`.
+
+    Not recursive, unlike all that is done with trees below a limit; nodes that occur twice count twice.
+    """
+    level, count, seen = [node], 0, 0
     while level:
+        seen += len(level)
+        if seen > max_nodes:
+            return max_nodes
         level, count = [child for parent in level for child in children(parent)], count + 1
     return count
 
 
 def symbols(*nodes: Node) -> list[str]:
-    """The names of the symbols in the nodes, sorted."""
-    return sorted({inside.name for node in nodes for inside in walk(node) if isinstance(inside, Symbol)})
+    """The names of the symbols in the nodes, sorted, without variables that a sum or an integral binds ("#..")."""
+    names = {inside.name for node in nodes for inside in walk(node) if isinstance(inside, Symbol)}
+    return sorted(name for name in names if not name.startswith("#"))

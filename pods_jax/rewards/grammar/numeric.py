@@ -11,8 +11,10 @@ from typing import Any
 
 import mpmath
 
-from pods_jax.rewards.grammar.nodes import Call, Node, Number, Symbol
-from pods_jax.rewards.grammar.rationals import TooLarge, Undefined
+from pods_jax.rewards.grammar import calculus
+from pods_jax.rewards.grammar.matrices import NotSquare, determinant
+from pods_jax.rewards.grammar.nodes import Call, Matrix, Node, Number, Symbol
+from pods_jax.rewards.grammar.rationals import TooLarge, Undefined, unknown_function
 
 DIGITS = 50
 GUARD_DIGITS = 12
@@ -21,13 +23,18 @@ MAX_EXTENT = 400
 MAX_FACTORIAL = 170
 MAX_GAMMA = 20
 MAX_GAMMA_DIGITS = 250
+ARGUMENT_DIGITS = 25
 
 _LOG2_10 = 3.3219280948873626
 _contexts = threading.local()
 
 
 class Unknown(Exception):
-    """An operation without a numeric rule."""
+    """An operation without a numeric rule, or without a value that can be trusted."""
+
+
+class _Underflow(TooLarge):
+    """A power that is nearly 0, as the ends of integrands are."""
 
 
 def values_close(left: Node, right: Node, point: Mapping[str, Fraction], complex_numbers: bool) -> bool:
@@ -55,8 +62,8 @@ def evaluate(
     evaluator = _Evaluator(DIGITS, MAX_EXTENT, point, complex_numbers)
     values = [evaluator.value(node) for node in nodes]
     extent = evaluator.extent
-    if extent <= SMALL_EXTENT:
-        return values, evaluator.scale, DIGITS
+    if extent <= SMALL_EXTENT or evaluator.approximate:
+        return values, evaluator.scale, DIGITS if extent <= SMALL_EXTENT else DIGITS - min(extent, DIGITS // 2)
     # Between 10^-extent and 10^extent, cancellation costs up to 2 extent digits, and as many tell numbers apart.
     evaluator = _Evaluator(DIGITS + 4 * extent, 10 * MAX_EXTENT, point, complex_numbers)  # noise is smaller now
     return [evaluator.value(node) for node in nodes], evaluator.scale, DIGITS + 2 * extent
@@ -69,42 +76,78 @@ def _context() -> Any:
 
 
 class _Evaluator:
-    """extent: the largest |log10| of an intermediate result; scale: the largest magnitude of one."""
+    """extent: the largest |log10| of an intermediate result; scale: the largest magnitude of one.
+
+    approximate: whether a sum, an integral or a limit was taken, whose digits do not grow with the precision.
+    far_out: whether the body of one is evaluated: places far out count as little as their values do.
+    """
 
     def __init__(self, digits: int, max_extent: int, point: Mapping[str, Fraction], complex_numbers: bool):
         self.mp = _context()
         self.mp.dps = digits
-        self.point, self.complex_numbers, self.max_extent = point, complex_numbers, max_extent
+        self.complex_numbers, self.max_extent = complex_numbers, max_extent
+        self.point = {name: self.mp.mpf(value.numerator) / value.denominator for name, value in point.items()}
         self.extent, self.scale = 0, self.mp.mpf(1)
+        self.approximate = self.far_out = False
 
     def value(self, node: Node) -> Any:
         match node:
             case Number(number):
-                return self.tracked(self.mp.mpf(number.numerator) / number.denominator)
+                return self.number(number)
             case Symbol(name):
-                return self.mp.mpf(self.point[name].numerator) / self.point[name].denominator
+                return self.point[name]
             case Call("pi"):
                 return +self.mp.pi
             case Call("e"):
                 return +self.mp.e
             case Call("i") if self.complex_numbers:
                 return self.mp.mpc(0, 1)
+            case Call("function", (Symbol(name), *args)):
+                written = [self.mp.nstr(self.value(arg), ARGUMENT_DIGITS) for arg in args]
+                return self.number(unknown_function(name, written))
+            case Call("det", (Matrix(rows),)):
+                return self.operation(self.determinant, [[[self.value(entry) for entry in row] for row in rows]])
+            case Call(name, args) if name in calculus.RULES:
+                self.approximate = True
+                return self.tracked(self.guarded(lambda: calculus.value(self, name, args)))
             case Call(name, args) if name in _OPERATIONS:
                 return self.operation(_OPERATIONS[name], [self.value(arg) for arg in args])
         raise Unknown
 
+    def number(self, number: Fraction) -> Any:
+        """Its length in digits counts as an extent, so that 1.00..01 is not 1."""
+        longest = max(abs(number.numerator), number.denominator)
+        self.extent = max(self.extent, int(longest.bit_length() / _LOG2_10) if longest > 10**SMALL_EXTENT else 0)
+        return self.tracked(self.mp.mpf(number.numerator) / number.denominator)
+
+    def determinant(self, mp: Any, rows: list[list[Any]]) -> Any:
+        return determinant(rows)
+
+    def bind(self, name: str, value: Any) -> None:
+        """Gives a bound variable a value."""
+        self.point[name] = value
+
     def operation(self, rule: Callable[..., Any], args: list[Any]) -> Any:
+        if rule in _EXPONENTIAL:  # tanh 70 differs from 1 by e^-140
+            self.tracked(self.guarded(lambda: _exponential(self.mp, abs(args[0]))))
+        return self.tracked(self.guarded(lambda: rule(self.mp, *args)))
+
+    def guarded(self, rule: Callable[[], Any]) -> Any:
+        """The rule's value; poles, values outside of the domain and orders of complex numbers are undefined."""
         try:
-            value = rule(self.mp, *args)
-        except (
-            ValueError,
-            ZeroDivisionError,
-            TypeError,
-        ) as error:  # poles, outside of the domain, order of complex numbers
-            raise Undefined from error
-        except OverflowError as error:
+            return rule()
+        except _Underflow:
+            if self.far_out:
+                return self.mp.mpf(0)
+            raise
+        except (Undefined, TooLarge, Unknown):
+            raise
+        except (OverflowError, MemoryError, RecursionError) as error:
             raise TooLarge from error
-        return self.tracked(value)
+        except calculus.Unreliable as error:
+            raise Unknown from error
+        except (ArithmeticError, ValueError, TypeError, NotSquare, AttributeError, NotImplementedError) as error:
+            raise Undefined from error
 
     def tracked(self, value: Any) -> Any:
         mp = self.mp
@@ -113,7 +156,7 @@ class _Evaluator:
         if value:
             self.extent = max(self.extent, int(abs(mp.mag(value)) / _LOG2_10))
             self.scale = max(self.scale, abs(value))
-        if self.extent > self.max_extent:
+        if self.extent > self.max_extent and not self.far_out:
             raise TooLarge
         return value
 
@@ -124,15 +167,15 @@ def _power(mp: Any, base: Any, exponent: Any) -> Any:
             raise Undefined
         return base
     if abs(exponent) * max(1, abs(mp.mag(base))) > MAX_EXTENT * 4:
-        raise TooLarge
+        raise (_Underflow if mp.re(exponent) * mp.mag(base) < 0 else TooLarge)
     return mp.power(base, exponent)
 
 
 def _root(mp: Any, value: Any, degree: Any) -> Any:
-    if not mp.isint(degree) or not 1 <= degree <= 10_000:
+    if not mp.isint(degree) or not 1 <= mp.re(degree) <= 10_000:
         return _power(mp, value, 1 / degree)
     odd = int(mp.re(degree)) % 2 and isinstance(value, mp.mpf) and value < 0
-    return -mp.root(-value, int(degree)) if odd else mp.root(value, int(degree))
+    return -mp.root(-value, int(mp.re(degree))) if odd else mp.root(value, int(mp.re(degree)))
 
 
 def _exponential(mp: Any, value: Any) -> Any:
@@ -163,6 +206,9 @@ def _moderate(mp: Any, value: Any) -> Any:
 
 
 def _binomial(mp: Any, n: Any, k: Any) -> Any:
+    if mp.isint(k) and 0 <= mp.re(k) <= MAX_GAMMA:
+        count = int(mp.re(k))
+        return mp.fprod([n - i for i in range(count)]) / mp.factorial(count)
     return _factorial(mp, n) / (_factorial(mp, k) * _factorial(mp, n - k))
 
 
@@ -170,7 +216,10 @@ def _divide(mp: Any, a: Any, b: Any) -> Any:
     return a / b
 
 
-_NAMES = "sin cos tan cot sec csc sinh cosh tanh coth asin acos atan acot asec acsc asinh acosh atanh floor ceil ln"
+_NAMES = (
+    "sin cos tan cot sec csc sinh cosh tanh coth sech csch asin acos atan acot asec acsc asinh acosh atanh "
+    "floor ceil ln"
+)
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     name: (lambda mp, x, name=name: getattr(mp, name)(x)) for name in _NAMES.split()
 } | {
@@ -193,3 +242,4 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "min": lambda mp, *values: min(values),
     "max": lambda mp, *values: max(values),
 }
+_EXPONENTIAL = frozenset(_OPERATIONS[name] for name in ("sinh", "cosh", "tanh", "coth", "sech", "csch"))

@@ -1,14 +1,18 @@
 """Exact values of trees at rational points, where they have them, under a limit on the size of numbers."""
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from pods_jax.rewards.grammar.nodes import Call, Node, Number, Symbol
+from pods_jax.rewards.grammar.matrices import NotSquare, determinant, rank
+from pods_jax.rewards.grammar.nodes import Call, Matrix, Node, Number, Symbol
 
 MAX_BITS = 50_000
 MAX_FACTORIAL = 3_000
 MAX_ROOT = 64
+MAX_TERMS = 1_000
+MAX_FALLING = 100
 
 
 class Inexact(Exception):
@@ -34,9 +38,44 @@ def exact_value(node: Node, point: Mapping[str, Fraction]) -> Fraction:
             return _limited(value)
         case Symbol(name):
             return point[name]
+        case Call(("sum" | "prod") as name, (body, Symbol(index), low, high)):
+            return _folded(name, body, index, (exact_value(low, point), exact_value(high, point)), point)
+        case Call(("det" | "rank") as name, (Matrix(rows),)):
+            return _matrix_value(name, [[exact_value(entry, point) for entry in row] for row in rows])
+        case Call("function", (Symbol(name), *args)):
+            return unknown_function(name, [str(exact_value(arg, point)) for arg in args])
         case Call(name, args) if name in _OPERATIONS:
             return _limited(_OPERATIONS[name](*(exact_value(arg, point) for arg in args)))
     raise Inexact
+
+
+def _matrix_value(name: str, rows: Sequence[Sequence[Fraction]]) -> Fraction:
+    try:
+        return _limited(determinant(rows)) if name == "det" else Fraction(rank(rows))
+    except NotSquare as error:
+        raise Undefined from error
+
+
+def unknown_function(name: str, arguments: Sequence[str]) -> Fraction:
+    """A value between 1 and 2 for a function of which nothing is known: by chance, but the same for equal arguments."""
+    digest = hashlib.blake2b(repr((name, *arguments)).encode(), digest_size=8).digest()
+    return 1 + Fraction(int.from_bytes(digest), 1 << 64)
+
+
+def _folded(
+    name: str, body: Node, index: str, ends: tuple[Fraction, Fraction], point: Mapping[str, Fraction]
+) -> Fraction:
+    """A finite sum or product."""
+    low, high = ends
+    if low.denominator > 1 or high.denominator > 1:
+        raise Undefined
+    if high - low >= MAX_TERMS:
+        raise TooLarge
+    total = Fraction(name == "prod")
+    for number in range(int(low), int(high) + 1):
+        value = exact_value(body, {**point, index: Fraction(number)})
+        total = _limited(total + value if name == "sum" else total * value)
+    return total
 
 
 def _bits(value: Fraction) -> int:
@@ -108,7 +147,13 @@ def _whole_numbers(function: Callable[..., int]) -> Callable[..., Fraction]:
 
 
 def _binomial(n: Fraction, k: Fraction) -> Fraction:
-    return Fraction(math.comb(_whole(n), _whole(k)))
+    """Also for n between whole numbers, as n (n-1) .. (n-k+1) / k!."""
+    count = _whole(k)
+    if n.denominator == 1 and n >= 0:
+        return Fraction(math.comb(_whole(n), count))
+    if count > MAX_FALLING:
+        raise TooLarge
+    return Fraction(math.prod((n - i for i in range(count)), start=Fraction(1))) / math.factorial(count)
 
 
 def _logarithm(value: Fraction, base: Fraction = Fraction(10)) -> Fraction:

@@ -1,64 +1,62 @@
 """Whether two formulas are the same function: exactly where they are rational, else numerically, at several points."""
 
-from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
+from pods_jax.rewards.grammar.applications import resolved
 from pods_jax.rewards.grammar.nodes import IMAGINARY, Node, symbols, walk
 from pods_jax.rewards.grammar.numeric import Unknown, close, evaluate, values_close
+from pods_jax.rewards.grammar.points import Point, has_corners, points
 from pods_jax.rewards.grammar.rationals import Inexact, TooLarge, Undefined, exact_value
 
-# Coordinates without a pattern, of both signs, near 0 and 1 (where powers stay small) and far from them.
-_COORDINATES = tuple(
-    Fraction(*pair)
-    for pair in (
-        (17, 13), (5, 11), (29, 12), (83, 97), (71, 19), (7, 31), (157, 11), (-19, 23), (-37, 15), (-113, 17), (41, 53),
-        (-3, 37), (1009, 47),
-    )
-)  # fmt: skip
-_NUM_POINTS = 9
-_ENOUGH_POINTS = 3
-MAX_SYMBOLS = 12
+ENOUGH_POINTS = 4
 
 
 def same_value(left: Node, right: Node) -> bool:
     """Whether two formulas agree wherever both are defined on the real line, at the points that are tried.
 
     Formulas with an imaginary unit, or defined at too few real points, are compared as complex functions (principal
-    branches). What cannot be evaluated within the limits is not equal.
+    branches). At least `ENOUGH_POINTS` (one, for numbers) must have a value on both sides: what cannot be evaluated is
+    not equal. Where a formula has corners, such as |x|, both must be defined at the same points.
     """
-    names = symbols(left, right)
-    points = list(_points(names))
+    left, right = resolved(left, right)
     has_imaginary = any(IMAGINARY in walk(node) for node in (left, right))
     for complex_numbers in (True,) if has_imaginary else (False, True):
-        agreed = 0
-        for point in points:
-            try:
-                if not _same_at(left, right, point, complex_numbers):
-                    return False
-            except Undefined:
-                continue
-            except (TooLarge, Unknown):
+        agreement = _agreement(left, right, complex_numbers)
+        if agreement is not None:
+            return agreement
+    return False
+
+
+def _agreement(left: Node, right: Node, complex_numbers: bool) -> bool | None:
+    """False at the first point where they differ; None if there are too few at which both have values."""
+    agreed, needed = 0, ENOUGH_POINTS if symbols(left, right) else 1
+    same_domain = has_corners(left, right)
+    for point in points(left, right):
+        try:
+            if not _same_at(left, right, point, complex_numbers):
                 return False
             agreed += 1
-        if agreed >= min(_ENOUGH_POINTS, len(points)):
-            return True
-    return False
+        except Undefined:
+            if same_domain and is_defined(left, point, complex_numbers) != is_defined(right, point, complex_numbers):
+                return False
+        except (TooLarge, Unknown):
+            if needed == 1:
+                return False
+    return True if agreed >= needed else None
 
 
 def proportional(left: Node, right: Node, *, positive: bool) -> bool:
     """Whether left = c * right for a constant c that is not 0 (and, if `positive`, above 0), by the same means."""
+    left, right = resolved(left, right)
     complex_numbers = any(IMAGINARY in walk(node) for node in (left, right))
     if positive and complex_numbers:
         return False  # there is no order
     first, agreed = None, 0
-    names = symbols(left, right)
-    for point in _points(names):
+    for point in points(left, right):
         try:
             (a, b), scale, digits = evaluate((left, right), point, complex_numbers)
-        except Undefined:
+        except (Undefined, TooLarge, Unknown):
             continue
-        except (TooLarge, Unknown):
-            return False
         if not a or not b:
             if bool(a) != bool(b):
                 return False
@@ -67,7 +65,7 @@ def proportional(left: Node, right: Node, *, positive: bool) -> bool:
         if not close(a * first[1], first[0] * b, scale, digits) or (positive and a / b < 0):
             return False
         agreed += 1
-    return agreed >= min(_ENOUGH_POINTS, _NUM_POINTS if names else 1)
+    return agreed >= (ENOUGH_POINTS if symbols(left, right) else 1)
 
 
 def is_true(left: Node, right: Node) -> bool:
@@ -75,18 +73,42 @@ def is_true(left: Node, right: Node) -> bool:
     return not symbols(left, right) and same_value(left, right)
 
 
-def _points(names: list[str]) -> Iterator[Mapping[str, Fraction]]:
-    """The first three points are positive in all coordinates, as long as there are few."""
-    if len(names) > MAX_SYMBOLS:
-        return
-    for number in range(_NUM_POINTS if names else 1):
-        yield {
-            name: _COORDINATES[(number + 5 * place) % len(_COORDINATES) if number > 2 else (number + place) % 7]
-            for place, name in enumerate(names)
-        }
+def real_value(node: Node) -> Fraction | None:
+    """A number's value, exact or to 40 digits, to be ordered by; None for what is no real number."""
+    if symbols(node):
+        return None
+    try:
+        return exact_value(node, {})
+    except (TooLarge, Undefined):
+        return None
+    except Inexact:
+        return _rounded(node)
 
 
-def _same_at(left: Node, right: Node, point: Mapping[str, Fraction], complex_numbers: bool) -> bool:
+def _rounded(node: Node) -> Fraction | None:
+    try:
+        [value], _, _ = evaluate((node,), {}, False)
+    except (TooLarge, Undefined, Unknown):
+        return None
+    sign, mantissa, exponent, _ = value._mpf_
+    return Fraction((-1) ** sign * int(mantissa)) * Fraction(2) ** exponent
+
+
+def is_defined(node: Node, point: Point, complex_numbers: bool) -> bool:
+    """Whether a formula has a value at a point."""
+    try:
+        exact_value(node, point)
+    except Inexact:
+        try:
+            evaluate((node,), point, complex_numbers)
+        except (Undefined, TooLarge, Unknown):
+            return False
+    except (Undefined, TooLarge):
+        return False
+    return True
+
+
+def _same_at(left: Node, right: Node, point: Point, complex_numbers: bool) -> bool:
     try:
         return exact_value(left, point) == exact_value(right, point)
     except Inexact:

@@ -1,97 +1,107 @@
-"""Names with a meaning: functions, units, and words that say that an answer is not one value."""
+"""Words with a meaning: functions, and what says that a number is not the whole answer."""
 
 import re
 
 
-def _listed(names: str) -> frozenset[str]:
+def listed(names: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(names.split())
 
 
 FUNCTIONS = {
     name: name
-    for name in _listed(
-        "sin cos tan cot sec csc sinh cosh tanh coth asin acos atan acot asec acsc exp ln log lg gcd lcm min max det "
-        "floor ceil"
+    for name in listed(
+        "sin cos tan cot sec csc sinh cosh tanh coth sech csch asin acos atan acot asec acsc asinh acosh atanh exp ln "
+        "log lg gcd lcm min max det rank floor ceil"
     )
 } | {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc",
-    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "ceiling": "ceil", "abs": "abs", "lb": "lb",
+    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "arsinh": "asinh", "arcosh": "acosh",
+    "artanh": "atanh", "cosec": "csc", "tg": "tan", "ctg": "cot", "arctg": "atan", "ceiling": "ceil", "abs": "abs",
+    "lb": "lb",
 }  # fmt: skip
 INVERSES = {name: "a" + name for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
 
-_UNITS = {
-    "degree": "degree degrees deg",
-    "percent": "percent percentage",
-    "dollar": "dollar dollars usd buck bucks",
-    "cent": "cent cents",
-    "mm": "mm millimeter millimeters millimetre millimetres",
-    "cm": "cm centimeter centimeters centimetre centimetres",
-    "m": "m meter meters metre metres",
-    "km": "km kilometer kilometers kilometre kilometres",
-    "in": "in inch inches",
-    "ft": "ft foot feet",
-    "yd": "yd yard yards",
-    "mi": "mi mile miles",
-    "g": "g gram grams",
-    "mg": "mg milligram milligrams",
-    "kg": "kg kilogram kilograms",
-    "lb": "lb lbs pound pounds",
-    "oz": "oz ounce ounces",
-    "s": "s sec secs second seconds",
-    "min": "min mins minute minutes",
-    "h": "h hr hrs hour hours",
-    "day": "day days",
-    "week": "week weeks",
-    "month": "month months",
-    "year": "yr yrs year years",
-    "ml": "ml milliliter milliliters millilitre millilitres",
-    "l": "l liter liters litre litres",
-    "mph": "mph",
-    "kmh": "kmh kph",
-    "radian": "rad rads radian radians",
-    "unit": "unit units",
-}
-UNIT_NAMES = {word: unit for unit, words in _UNITS.items() for word in words.split()}
+GREEK = listed(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho varrho sigma tau "
+    "upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar partial "
+    "nabla aleph"
+)
+
+# ---------------------------------------------------------------- numbers in words
 
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-OTHER_SCALES = _listed(
+_COUNTS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand nil nought naught"
+)
+_PORTIONS = (
+    "half halves halved quarter quarters quartered third thirds fifth fifths eighth eighths ninth ninths twelfth "
+    "twelfths twentieth thirtieth dozen dozens score scores gross couple googol lakh lakhs crore crores myriad grand "
+    "once twice thrice double triple quadruple pi π tau percent permille ppm ppb"
+)
+_NUMBER_WORD = re.compile(
+    rf"(?:{'|'.join(_COUNTS.split())})(?:e?s|t?h|t?hs|ieths?|ths?|fold)?"
+    rf"|(?:{'|'.join(_PORTIONS.split())})"
+    r"|\w*illi(?:on|ard)(?:s|ths?|fold)?|(?:twent|thirt|fort|fift|sixt|sevent|eight|ninet)ie(?:s|ths?)|zilch|bn"
+)
+OTHER_SCALES = listed(
     "dozen dozens score half halves thirds fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths "
     "millionths hundreds thousands millions billions trillions pi π"
 )
-
-_MAX_UNIT_WORDS = 5
-_NOT_UNITS = _listed(
-    "about almost and approximately around because but choose divided either equals except factorial hence if is isn't "
-    "less maybe minus more most neither not only or otherwise over plus possibly roughly since so squared than then "
-    "therefore thus times to undefined when where which with without wrong x"
-)
-_SHORT_WORDS = _listed("am an as at be by do go he if in is it me my no of on so to up us we yes")
 
 
 def leading_scale(words: list[str]) -> tuple[int, list[str]]:
     """The factor that the first words stand for ("hundred thousand miles": 100,000), and the words after them."""
     factor = 1
-    while words and words[0] in SCALES:
-        factor, words = factor * SCALES[words[0]], words[1:]
+    while words and words[0].lower() in SCALES:
+        factor, words = factor * SCALES[words[0].lower()], words[1:]
     return factor, words
 
 
-def canonical_unit(words: str) -> str | None:
-    """One spelling for units that are written alike ("square centimeters" is "cm^2"); None if the words are no unit."""
-    parts = re.findall(r"[^\W\d_]+(?:['-][^\W\d_]+)*|/|\^-?[0-9]+", words.lower())
-    if not parts or len(parts) > _MAX_UNIT_WORDS or parts[0] in OTHER_SCALES or not _NOT_UNITS.isdisjoint(parts):
-        return None
-    for adjective, power in (("square", "^2"), ("sq", "^2"), ("cubic", "^3")):
-        if parts[0] == adjective and len(parts) > 1:
-            parts = [parts[1], power, *parts[2:]]
-    return "".join(UNIT_NAMES.get(part, "/" if part == "per" else part) for part in parts)
+# ---------------------------------------------------------------- words that change a value
+
+_OPERATIONS = listed(
+    "add added and as base but cubed cube decreased decimal degree divided doubled doubling downto equals exponent "
+    "factorial fold halving increased inverse into inverted log logarithm minus mod modulo multiplied multiply negated "
+    "negative neg nth offset opposite order over plus point power powered raised reciprocal recurring "
+    "remainder repeating root rounded shifted sqrt square squared subtract subtracted sum "
+    "tenfold times to transpose tripled truncated x"
+)
+_HEDGES = listed(
+    "about above almost alternatively ambiguous another any anything apart approximate approximately approx around "
+    "assuming at-least at-most because below besides between beyond choose contradiction could depending "
+    "either else error exceeding except exclude excluding false fewer greater hence if impossible imaginary incorrect "
+    "infinite infinity instead invalid is isn't less maybe mistake more most nan nearly neither never no none nor not "
+    "null only opposed or otherwise perhaps possibly probably rather roughly short since so than then therefore though "
+    "thus today unclear undefined under unknown unless until versus via vs wait when where which while within without "
+    "wrong yes yet always sometimes was has does are were isnt cannot can't least fake guess"
+)
+
+
+def changes_value(word: str) -> bool:
+    """Whether a word beside a number says that the number is not the value ("tens", "squared", "not", "six")."""
+    if word == "k":
+        return True
+    word = word.lower()
+    if word in _OPERATIONS or word in _HEDGES or _NUMBER_WORD.fullmatch(word):
+        return True
+    parts = word.split("-")
+    return len(parts) > 1 and (all(map(changes_value, parts)) or parts[0] in ("non", "half", "minus", "negative"))
+
+
+# ---------------------------------------------------------------- words as answers
+
+_SHORT_WORDS = listed("in no on up us")
+_VOWELS = re.compile("[aeiouyAEIOUY]")
 
 
 def is_word(letters: str) -> bool:
-    """Whether a run of letters is a word rather than a product of variables.
+    """Whether a run of letters that is a whole answer is a word rather than a product of variables.
 
-    Products are written in alphabetical order (`abc`, `xyz`); two anagrams are never both taken for products.
+    Products are written in alphabetical order (`abc`) or have no vowel (`mgh`); labels such as `CBAD` are words. Two
+    anagrams are never equal unless both are products.
     """
-    if len(letters) == 2:
+    if len(letters) < 3:
         return letters.lower() in _SHORT_WORDS
-    return len(letters) > 2 and list(letters) != sorted(letters)
+    return list(letters) != sorted(letters) and bool(letters.isupper() or _VOWELS.search(letters))

@@ -11,6 +11,7 @@ from pods_jax.errors import UserError
 from pods_jax.rewards.extract import final_answer
 from pods_jax.rewards.grammar import Unparsable, equivalent, parse, plain_number
 from pods_jax.rewards.grammar.nodes import Node
+from pods_jax.rewards.grammar.prose import one_number
 from pods_jax.rewards.grammar.tokens import tokenize
 from pods_jax.rewards.verdict import Verdict, compared, no_answer, register
 
@@ -59,20 +60,25 @@ def checked(gold: str) -> str:
 
 def compare(answer: str, gold: str) -> Verdict:
     """The verdict on a final answer that the cheap layer leaves open."""
-    expected = parsed(gold)
-    try:
-        stated = parse(answer)
-    except Unparsable:
-        stated = None
+    expected, stated = parsed(gold), _read(answer)
     if stated is None or expected is None:
         same = written_alike(answer, gold)
         return Verdict(same, answer, "match" if same else "unparsed")
     return compared(equivalent(expected, stated), answer)
 
 
+def _read(answer: str) -> Node | None:
+    """The tree of an answer, or of the one number in a sentence; None if it is neither."""
+    try:
+        return parse(answer)
+    except Unparsable:
+        number = one_number(answer)
+    return parsed(number) if number else None
+
+
 @functools.lru_cache(maxsize=4096)
 def parsed(gold: str) -> Node | None:
-    """The tree of a gold; None if it is outside of the grammar."""
+    """The tree of a text; None if it is outside of the grammar."""
     try:
         return parse(gold)
     except Unparsable:
