@@ -1,24 +1,40 @@
 r"""Values of `\sum`, `\prod`, `\int` and `\lim` by mpmath, each taken twice: a value is trusted if both agree.
 
-The number of evaluations is limited, so that the time is too.
+The number of evaluations in one comparison is limited, so that the time is too.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from pods_jax.rewards.grammar.nodes import Call, Node
 
-MAX_EVALUATIONS = 8_000
-MAX_DEGREE = 9
-TRUSTED_DIGITS = 35
-EXTRA_DIGITS = 12
+MAX_EVALUATIONS = 12_000
+COSTS = {"sum": 30, "prod": 30, "int": 30, "lim": 300, "lim+": 300, "lim-": 300}  # of extrapolation, in evaluations
+MAX_DEGREE = 8
+DIGITS = (36, 44)
+MAX_TERMS = 300
+FAR = 400
+TRUSTED_DIGITS = 28
 
-RULES = frozenset({"sum", "prod", "int", "lim", "lim+", "lim-"})
+RULES = frozenset(COSTS)
+_spent = threading.local()
 _NEGATIVE_INFINITY = Call("neg", (Call("inf"),))
 
 
 class Unreliable(Exception):
     """Two ways to the value differ, or there are too many steps."""
+
+
+def start_budget() -> None:
+    """Lets this thread evaluate `MAX_EVALUATIONS` times from here on: the limit of one comparison of two formulas."""
+    _spent.count = 0
+
+
+def _spend(count: int) -> None:
+    _spent.count = getattr(_spent, "count", 0) + count
+    if _spent.count > MAX_EVALUATIONS:
+        raise Unreliable
 
 
 def value(evaluator: Any, name: str, args: tuple[Node, ...]) -> Any:
@@ -27,13 +43,15 @@ def value(evaluator: Any, name: str, args: tuple[Node, ...]) -> Any:
     Raises:
       Unreliable: if the value does not converge.
     """
+    _spend(COSTS[name])
     body, variable, *ends = args
     limits = [_end(evaluator, end) for end in ends]
     mp, digits = evaluator.mp, evaluator.mp.dps
     function = _Counted(evaluator, body, variable.name)
     try:
+        mp.dps = DIGITS[0]
         first = _taken(mp, name, function, limits)
-        mp.dps = digits + EXTRA_DIGITS
+        mp.dps = DIGITS[1]
         second = _taken(mp, name, function, limits)
     finally:
         mp.dps = digits
@@ -50,16 +68,13 @@ def _end(evaluator: Any, node: Node) -> Any:
 
 
 class _Counted:
-    """The body as a function of its variable, which may be called so many times."""
+    """The body as a function of its variable; calls are counted."""
 
     def __init__(self, evaluator: Any, body: Node, name: str):
-        self.evaluator, self.body, self.name, self.calls = evaluator, body, name, 0
+        self.evaluator, self.body, self.name = evaluator, body, name
 
     def __call__(self, place: Any) -> Any:
-        self.calls += 1
-        budget = self.evaluator.spent = getattr(self.evaluator, "spent", 0) + 1
-        if max(self.calls, budget) > MAX_EVALUATIONS:
-            raise Unreliable
+        _spend(1)
         self.evaluator.bind(self.name, self.evaluator.mp.convert(place))
         extent, scale, outer = self.evaluator.extent, self.evaluator.scale, self.evaluator.far_out
         self.evaluator.far_out = True
@@ -87,11 +102,17 @@ def _taken(mp: Any, name: str, function: Callable[[Any], Any], limits: list[Any]
 
 
 def _series(mp: Any, name: str, function: Callable[[Any], Any], limits: list[Any]) -> Any:
-    """Term by term if it is finite, else by extrapolation."""
+    """Term by term if it is finite, else by extrapolation, if the terms far out come to nothing."""
     low, high = limits
     if mp.isfinite(low) and mp.isfinite(high):
-        if not (mp.isint(low) and mp.isint(high)) or high - low > MAX_EVALUATIONS // 2:
+        if not (mp.isint(low) and mp.isint(high)) or high - low > MAX_EVALUATIONS // 10:
             raise Unreliable
         terms = [function(number) for number in range(int(low), int(high) + 1)]
         return mp.fsum(terms) if name == "sum" else mp.fprod(terms)
-    return mp.nsum(function, limits) if name == "sum" else mp.nprod(function, limits)
+    rest = {"sum": 0, "prod": 1}[name]
+    far = mp.mpf(FAR) if mp.isfinite(low) else -mp.mpf(FAR)
+    if abs(function(far) - rest) > mp.mpf(1) / 100:
+        raise Unreliable
+    if name == "sum":
+        return mp.nsum(function, limits, maxterms=MAX_TERMS)
+    return mp.nprod(function, limits, maxterms=MAX_TERMS)

@@ -15,6 +15,7 @@ from pods_jax.rewards.grammar.nodes import (
     Number,
     Symbol,
     Text,
+    is_free,
     symbols,
 )
 from pods_jax.rewards.grammar.numerals import Numerals
@@ -114,7 +115,7 @@ class Formulas(Numerals, Binders, Environments):
             return follower.kind == "text" or text == r"\Omega"
         if kind != "name":
             return False
-        if text == "min" and follower.text in ("(", r"\{"):
+        if text in FUNCTIONS and (follower.kind in ("name", "number") or follower.text in ("(", "^", r"\{")):
             return False
         return is_bare_unit(text) or text.lower() in SCALES or self.starts_bare_quotient()
 
@@ -141,7 +142,7 @@ class Formulas(Numerals, Binders, Environments):
         inverse = node == Call("pow", (node.args[0], _MINUS_ONE)) if isinstance(node, Call) and node.args else False
         if inverse and node.args[0] in _INVERTIBLE and self.peek().text == "(":
             node = Symbol(f"{node.args[0].name}^-1")
-        if not isinstance(node, Symbol) or self.peek().text != "(":
+        if not is_free(node) or self.peek().text != "(":
             return node
         inside = self.nested(self.bracketed)
         arguments = inside.items if isinstance(inside, Items) and inside.kind == "tuple" else (inside,)
@@ -163,7 +164,7 @@ class Formulas(Numerals, Binders, Environments):
         if self.accept(r"\circ") or (self.peek().text == "{" and self.peek(1).text == r"\circ" and self.skip(3)):
             return Call("degree", (base,))
         exponent = self.exponent()
-        if self.peek().text == "_" and isinstance(base, Symbol) and "_" not in base.name:
+        if self.peek().text == "_" and is_free(base) and "_" not in base.name:
             base = self.subscripted(base.name)
         return self.factorials(Call("pow", (base, exponent)))
 
@@ -181,7 +182,7 @@ class Formulas(Numerals, Binders, Environments):
     def postfix(self) -> Node:
         node = self.primary()
         while self.accept("'"):
-            node = Symbol(f"{node.name}'") if isinstance(node, Symbol) else fail("prime")
+            node = Symbol(f"{node.name}'") if is_free(node) else fail("prime")
         return self.factorials(node)
 
     def factorials(self, node: Node) -> Node:
@@ -201,7 +202,9 @@ class Formulas(Numerals, Binders, Environments):
             return self.text()
         if text in ("(", "[", r"\{"):
             return self.nested(self.bracketed)
-        if text in ("_", "^") or (text == "{" and self.peek(1).text == "}" and self.skip(2)):
+        if text == "{" and self.peek(1).text == "}" and self.skip(2):
+            return self.primary()
+        if text in ("_", "^"):
             return self.nested(self.prescribed)
         if text == "{":
             return self.nested(self.group)
@@ -275,23 +278,21 @@ class Formulas(Numerals, Binders, Environments):
         return Symbol(f"{name}_{''.join(parts[:-1])}")
 
     def chosen(self, first: str, second: str) -> Node:
-        """`C_n^k` or `C^n_k`: of two numbers the larger is n, else the one that is written first."""
+        """`C_n^k`, `C^n_k` or, with numbers, `C^2_5`; `C_1^2` is the square of a constant."""
         self.expect(first)
         n = self.argument()
         self.expect(second)
         k = self.argument()
-        if isinstance(n, Number) and (not isinstance(k, Number) or n.value <= k.value):
+        if first == "^" and isinstance(n, Number) and (not isinstance(k, Number) or n.value < k.value):
             n, k = k, n
-        if isinstance(n, Number) and n.value <= k.value:
-            raise Unparsable("a power of a letter with an index")
-        if first == "_" and isinstance(n, Number) and not isinstance(k, Number):
+        if isinstance(n, Number) and (not isinstance(k, Number) or n.value <= k.value):
             raise Unparsable("a power of a letter with an index")
         return Call("binom", (n, k))
 
     def prescribed(self) -> Node:
         """`_nC_k`, `^nC_k`, and the same with P for ordered choices."""
         if not self.accept("_", "^"):
-            raise Unparsable("empty braces")
+            raise Unparsable("nothing to choose from")
         n = self.argument()
         text = self.take().text
         if text not in ("C", "P") or not self.accept("_"):
@@ -398,6 +399,8 @@ class Formulas(Numerals, Binders, Environments):
         if exponent == _MINUS_ONE and name in INVERSES:
             name, exponent = INVERSES[name], None
         value = self.function_arguments()
+        if len(value) != 1 and name not in _VARIADIC:
+            raise Unparsable("arguments")
         call = Call("log", (*value, base)) if base else Call(name, value)
         return Call("pow", (call, exponent)) if exponent else call
 
@@ -417,6 +420,7 @@ class Formulas(Numerals, Binders, Environments):
         return text in "([{|" or text.lstrip("\\") in FUNCTIONS
 
 
+_VARIADIC = frozenset({"gcd", "lcm", "min", "max"})
 _MINUS_ONE = Call("neg", (Number(Fraction(1)),))
 _INVERTIBLE = frozenset(map(Symbol, "fghFGH"))
 

@@ -93,6 +93,11 @@ INFINITY = Call("inf")
 IMAGINARY = Call("i")
 
 
+def is_free(node: Node) -> bool:
+    """Whether this is a symbol that no sum, integral or limit binds."""
+    return isinstance(node, Symbol) and not node.name.startswith("#")
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes directly inside a node."""
     match node:
@@ -130,5 +135,4 @@ def height(node: Node, max_nodes: int = 5_000) -> int:
 
 def symbols(*nodes: Node) -> list[str]:
     """The names of the symbols in the nodes, sorted, without variables that a sum or an integral binds ("#..")."""
-    names = {inside.name for node in nodes for inside in walk(node) if isinstance(inside, Symbol)}
-    return sorted(name for name in names if not name.startswith("#"))
+    return sorted({inside.name for node in nodes for inside in walk(node) if is_free(inside)})

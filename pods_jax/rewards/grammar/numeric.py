@@ -62,8 +62,10 @@ def evaluate(
     evaluator = _Evaluator(DIGITS, MAX_EXTENT, point, complex_numbers)
     values = [evaluator.value(node) for node in nodes]
     extent = evaluator.extent
-    if extent <= SMALL_EXTENT or evaluator.approximate:
-        return values, evaluator.scale, DIGITS if extent <= SMALL_EXTENT else DIGITS - min(extent, DIGITS // 2)
+    if evaluator.approximate:
+        return values, evaluator.scale, calculus.TRUSTED_DIGITS + GUARD_DIGITS - min(extent, GUARD_DIGITS)
+    if extent <= SMALL_EXTENT:
+        return values, evaluator.scale, DIGITS
     # Between 10^-extent and 10^extent, cancellation costs up to 2 extent digits, and as many tell numbers apart.
     evaluator = _Evaluator(DIGITS + 4 * extent, 10 * MAX_EXTENT, point, complex_numbers)  # noise is smaller now
     return [evaluator.value(node) for node in nodes], evaluator.scale, DIGITS + 2 * extent
@@ -117,7 +119,10 @@ class _Evaluator:
     def number(self, number: Fraction) -> Any:
         """Its length in digits counts as an extent, so that 1.00..01 is not 1."""
         longest = max(abs(number.numerator), number.denominator)
-        self.extent = max(self.extent, int(longest.bit_length() / _LOG2_10) if longest > 10**SMALL_EXTENT else 0)
+        digits = int(longest.bit_length() / _LOG2_10)
+        if digits > self.max_extent:
+            raise TooLarge
+        self.extent = max(self.extent, digits if digits > SMALL_EXTENT else 0)
         return self.tracked(self.mp.mpf(number.numerator) / number.denominator)
 
     def determinant(self, mp: Any, rows: list[list[Any]]) -> Any:

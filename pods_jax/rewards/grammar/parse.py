@@ -217,8 +217,8 @@ class Answers(Formulas):
             raise Unparsable("words that are no unit")
         if unit in ("°", "rad"):
             return Call({"°": "degree", "rad": "radian"}[unit], (value,))
-        if unit in ("C", "F") and isinstance(value, Call) and value.name == "degree":
-            return Quantity(value.args[0], f"°{unit}")
+        if unit in ("C", "F") and _is_degrees(value):
+            return Quantity(_without_degrees(value), f"°{unit}")
         unit = " ".join(filter(None, (currency, unit)))
         return Quantity(value, unit) if unit else value
 
@@ -226,7 +226,7 @@ class Answers(Formulas):
         """The tokens of a unit in plain writing, such as ["km", "s", "^-1"]."""
         pieces: list[str] = []
         is_number = not symbols_of(value)
-        celsius = isinstance(value, Call) and value.name == "degree"
+        celsius = _is_degrees(value)
         glue = ""
         while not self.starts_condition():
             kind, text = self.peek()
@@ -323,6 +323,14 @@ def _may_have_unit(value: Node, words: list[str]) -> bool:
     if isinstance(value, Items | Interval | Text):
         return False
     return not isinstance(value, Symbol) or all(len(word) > 1 and symbol_or_name(word) for word in words)
+
+
+def _is_degrees(value: Node) -> bool:
+    return isinstance(value, Call) and (value.name == "degree" or (value.name == "neg" and _is_degrees(value.args[0])))
+
+
+def _without_degrees(value: Node) -> Node:
+    return value.args[0] if value.name == "degree" else Call("neg", (_without_degrees(value.args[0]),))
 
 
 def _mapping(left: Node, right: Node) -> Node:

@@ -40,11 +40,10 @@ def points(*formulas: Node) -> Iterator[Point]:
         yield {}
         return
     calls = {node.name for formula in formulas for node in walk(formula) if isinstance(node, Call)}
-    for low, high, signed, count in _RANGES:
-        for number in range(count):
+    slow = not calls.isdisjoint(_SLOW)
+    for low, high, signed, count in _RANGES[:2] if slow else _RANGES:
+        for number in range(min(count, 3) if slow else count):
             yield _point(names, low, high, signed, f"{low} {signed} {number}")
-        if high > 1 and not calls.isdisjoint(_SLOW):
-            return
     if not calls.isdisjoint(_WHOLE_FROM_ON):
         yield from _whole_points(names)
     constants = _constants(formulas)

@@ -43,7 +43,7 @@ def exact_value(node: Node, point: Mapping[str, Fraction]) -> Fraction:
         case Call(("det" | "rank") as name, (Matrix(rows),)):
             return _matrix_value(name, [[exact_value(entry, point) for entry in row] for row in rows])
         case Call("function", (Symbol(name), *args)):
-            return unknown_function(name, [str(exact_value(arg, point)) for arg in args])
+            return unknown_function(name, [_written(exact_value(arg, point)) for arg in args])
         case Call(name, args) if name in _OPERATIONS:
             return _limited(_OPERATIONS[name](*(exact_value(arg, point) for arg in args)))
     raise Inexact
@@ -60,6 +60,11 @@ def unknown_function(name: str, arguments: Sequence[str]) -> Fraction:
     """A value between 1 and 2 for a function of which nothing is known: by chance, but the same for equal arguments."""
     digest = hashlib.blake2b(repr((name, *arguments)).encode(), digest_size=8).digest()
     return 1 + Fraction(int.from_bytes(digest), 1 << 64)
+
+
+def _written(value: Fraction) -> str:
+    """In hexadecimal digits, of which Python writes any number."""
+    return f"{value.numerator:x}/{value.denominator:x}"
 
 
 def _folded(

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
-from pods_jax.rewards.grammar.nodes import Call, Items, Node, Quantity, Relation, walk
+from pods_jax.rewards.grammar.nodes import Call, Items, Node, Quantity, Relation, children
 
 MAX_SIGNS = 3
 
@@ -20,13 +20,21 @@ def with_both_signs(node: Node) -> Node:
 
 
 def _values(node: Node) -> tuple[Node, ...]:
-    names = [inside.name for inside in walk(node) if isinstance(inside, Call)]
+    names = [inside.name for inside in _signed_parts(node) if isinstance(inside, Call)]
     count = names.count("pm") + names.count("mp")
     if not count or count > MAX_SIGNS or isinstance(node, Items):
         return (node,)
     if "mp" in names:
         return tuple(_signed(node, itertools.repeat(upper)) for upper in (True, False))
     return tuple(_signed(node, iter(uppers)) for uppers in itertools.product((True, False), repeat=count))
+
+
+def _signed_parts(node: Node) -> Iterator[Node]:
+    """The node and what is inside, as far as `_signed` goes down."""
+    yield node
+    if isinstance(node, Call | Relation | Quantity):
+        for child in children(node):
+            yield from _signed_parts(child)
 
 
 def _signed(node: Node, uppers: Iterator[bool]) -> Node:

@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 from pods_jax.rewards.grammar.applications import resolved
+from pods_jax.rewards.grammar.calculus import start_budget
 from pods_jax.rewards.grammar.nodes import IMAGINARY, Node, symbols, walk
 from pods_jax.rewards.grammar.numeric import Unknown, close, evaluate, values_close
 from pods_jax.rewards.grammar.points import Point, has_corners, points
@@ -18,6 +19,7 @@ def same_value(left: Node, right: Node) -> bool:
     branches). At least `ENOUGH_POINTS` (one, for numbers) must have a value on both sides: what cannot be evaluated is
     not equal. Where a formula has corners, such as |x|, both must be defined at the same points.
     """
+    start_budget()
     left, right = resolved(left, right)
     has_imaginary = any(IMAGINARY in walk(node) for node in (left, right))
     for complex_numbers in (True,) if has_imaginary else (False, True):
@@ -47,6 +49,7 @@ def _agreement(left: Node, right: Node, complex_numbers: bool) -> bool | None:
 
 def proportional(left: Node, right: Node, *, positive: bool) -> bool:
     """Whether left = c * right for a constant c that is not 0 (and, if `positive`, above 0), by the same means."""
+    start_budget()
     left, right = resolved(left, right)
     complex_numbers = any(IMAGINARY in walk(node) for node in (left, right))
     if positive and complex_numbers:
@@ -86,6 +89,7 @@ def real_value(node: Node) -> Fraction | None:
 
 
 def _rounded(node: Node) -> Fraction | None:
+    start_budget()
     try:
         [value], _, _ = evaluate((node,), {}, False)
     except (TooLarge, Undefined, Unknown):

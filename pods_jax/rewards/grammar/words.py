@@ -62,11 +62,11 @@ def leading_scale(words: list[str]) -> tuple[int, list[str]]:
 # ---------------------------------------------------------------- words that change a value
 
 _OPERATIONS = listed(
-    "add added and as base but cubed cube decreased decimal degree divided doubled doubling downto equals exponent "
-    "factorial fold halving increased inverse into inverted log logarithm minus mod modulo multiplied multiply negated "
-    "negative neg nth offset opposite order over plus point power powered raised reciprocal recurring "
-    "remainder repeating root rounded shifted sqrt square squared subtract subtracted sum "
-    "tenfold times to transpose tripled truncated x"
+    "add added and as base but cube cubed decimal decreased degree divided doubled doubles doubling equals exponent "
+    "factorial fold halving increased into inverse inverses inverted logarithm minus mod modulo multiplied multiply "
+    "neg negated negative negatives nth offset opposite opposites order over plus point power powered raised reciprocal "
+    "reciprocals recurring remainder repeating root rounded shifted sqrt square squared subtract subtracted sum "
+    "tenfold times to transpose tripled triples truncated x"
 )
 _HEDGES = listed(
     "about above almost alternatively ambiguous another any anything apart approximate approximately approx around "
@@ -79,12 +79,15 @@ _HEDGES = listed(
 )
 
 
+_FUNCTION_WORDS = FUNCTIONS.keys() - {"min", "sec", "lb"}  # these are units
+
+
 def changes_value(word: str) -> bool:
     """Whether a word beside a number says that the number is not the value ("tens", "squared", "not", "six")."""
     if word == "k":
         return True
     word = word.lower()
-    if word in _OPERATIONS or word in _HEDGES or _NUMBER_WORD.fullmatch(word):
+    if word in _OPERATIONS or word in _HEDGES or word in _FUNCTION_WORDS or _NUMBER_WORD.fullmatch(word):
         return True
     parts = word.split("-")
     return len(parts) > 1 and (all(map(changes_value, parts)) or parts[0] in ("non", "half", "minus", "negative"))

@@ -32,6 +32,9 @@ _ARROW = re.compile(
 _LATEX = re.compile(
     r"\\(?:ce|mathrm|text|mathsf|boxed)\s?\{|\\[,;:! ]|\\left|\\right|[${}_^`*\"]|\\[()\[\]]|↑|↓|\\(?:up|down)arrow"
 )
+_ARGUMENT = r"\s?(?:\{\s?([0-9]{1,4})\s?\}|([0-9]))"
+_FRACTION = re.compile(rf"\\[dt]?frac{_ARGUMENT}{_ARGUMENT}")
+_ONE_CHARACTER = str.maketrans({"½": "(1/2)", "⅓": "(1/3)", "⅔": "(2/3)", "¼": "(1/4)", "¾": "(3/4)"})
 _CHARGE = re.compile(r"\{([-+])([0-9]?)\}")
 _HYDRATE = re.compile(r"(?<=[\w)\]}])\s?(?:[*·•⋅∙]|\\cdot)\s?(?=[0-9A-Z]|\\(?:ce|mathrm|mathsf|text)\b)")
 _STATE = re.compile(r"\((?:aq|s|l|g|solid|liquid|gas|conc|dil)\.?\)", re.IGNORECASE)
@@ -110,7 +113,7 @@ def same_reaction(left: tuple[Side, Side], right: tuple[Side, Side]) -> bool:
 
 def _side(text: str) -> Side | None:
     counts: Counter[str] = Counter()
-    text = _HYDRATE.sub("·", text)
+    text = _HYDRATE.sub("·", _FRACTION.sub(r"(\1\2/\3\4)", text.translate(_ONE_CHARACTER)))
     bare = _LATEX.sub("", _CHARGE.sub(r"\2\1", text.translate(_INDICES)))
     for term in _PLUS.split(_STATE.sub("", bare)):
         match = _TERM.fullmatch(term.strip())

@@ -2,7 +2,7 @@
 
 An output is right if any of three texts equals the gold as in task "math": the whole output, the contents of the last
 `<answer>` (closed or not), the last number in the output. So a number that merely occurs last is paid for; task "math"
-is stricter.
+is stricter. A text of more than 200 characters is no answer, and is not read.
 """
 
 import re
@@ -11,17 +11,19 @@ from pods_jax.rewards.extract import MAX_CHARS
 from pods_jax.rewards.verdict import Verdict, no_answer, register
 from pods_jax.rewards.verifiers.math import check, checked, compare, quick_comparison
 
+MAX_CANDIDATE_CHARS = 200
+
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _GROUPS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 
 
 def candidates(output: str) -> list[str]:
-    """The texts of which one must be the gold; at most three."""
+    """The texts of which one must be the gold; at most three, none longer than `MAX_CANDIDATE_CHARS`."""
     text = output[-MAX_CHARS:]
     numbers = _NUMBER.findall(_GROUPS.sub("", text))
     answer = text.rpartition("<answer>")[2]
     found = (answer.partition("</answer>")[0].strip(), numbers[-1] if numbers else "", text.strip())
-    return [candidate for candidate in found if candidate]
+    return [candidate for candidate in found if 0 < len(candidate) <= MAX_CANDIDATE_CHARS]
 
 
 def quick(output: str, gold: str) -> Verdict | None:
