@@ -58,6 +58,11 @@ def test_coefficients_species_and_direction_count(left, right, formula):
         (r"N2 + 3H2 \xrightleftharpoons{400 °C = 673 K} 2NH3", "N2 + 3H2 = 2NH3"),
         (r"2KClO3 \xlongequal{MnO2} 2KCl + 3O2", "2KClO3 = 2KCl + 3O2"),
         ("Sodium  Chloride.", "sodium chloride"),
+        (r"\boxed{H2 + \frac{1}{2}O2 = H2O}", "2H2 + O2 = 2H2O"),
+        (r"\boxed{H2 + \frac12 O2 = H2O}", "2H2 + O2 = 2H2O"),
+        (r"\boxed{H_2 + \dfrac{1}{2}\text{O}_2 \rightarrow H_2O}", "2H2 + O2 = 2H2O"),
+        (r"\boxed{\frac{13}{2}O2 + C4H10 = 4CO2 + 5H2O}", "2C4H10 + 13O2 = 8CO2 + 10H2O"),
+        ("H2 + ½O2 = H2O", "2H2 + O2 = 2H2O"),
     ],
 )
 def test_notations(output, gold):
@@ -69,7 +74,8 @@ def test_notations(output, gold):
     [("H2 + O2 = H2O", "mismatch"), ("2H2 + O2", "unparsed"), ("", "no answer"), ("two lines\nof text", "no answer"),
      ("H2 = O2 = H2O", "unparsed"), ("1. 2H2 + O2 = 2H2O", "unparsed"), (r"2H2 + O2 \xrightarrow{ 2H2O", "unparsed"),
      ("2H2·O2 = 2H2O", "mismatch"), ("0H2 + O2 = 2H2O", "unparsed"), ("1/0H2 + O2 = 2H2O", "unparsed"),
-     ("9" * 5000 + "H2 + O2 = 2H2O", "unparsed")],
+     ("9" * 5000 + "H2 + O2 = 2H2O", "unparsed"), (r"\boxed{H2 + \frac{1}{3}O2 = H2O}", "mismatch"),
+     (r"\boxed{H2 + \frac{1}{0}O2 = H2O}", "unparsed")],
 )  # fmt: skip
 def test_what_is_refused(output, reason):
     assert judge(output, "2H2 + O2 = 2H2O").reason == reason

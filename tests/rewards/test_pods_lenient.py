@@ -25,6 +25,12 @@ def test_any_of_three_texts_will_do(output, gold, correct):
     assert judge(output, gold).correct == correct
 
 
+def test_long_texts_are_not_read():
+    assert candidates("9 " + "word " * 100) == ["9"]
+    assert candidates("<answer>" + "x+" * 150 + "x</answer>") == []
+    assert judge("5" + " " * 10 + "+0" * 200, "5").reason == "mismatch"
+
+
 def test_a_wrong_output_is_logged_with_the_contents_of_its_answer_tag():
     assert judge("<answer> 6 </answer> not 7", "5") == Verdict(False, "6", "mismatch")
     assert judge(r"<answer>\foo</answer> 7", "5") == Verdict(False, r"\foo", "unparsed")

@@ -25,7 +25,7 @@ _WHOLE_FROM_ON = frozenset({"factorial", "double factorial", "binom", "sum", "pr
 _SLOW = frozenset({"int", "lim", "lim+", "lim-"})
 _CORNERS = frozenset({"abs", "floor", "ceil", "min", "max"})
 _NUM_WHOLE = 6
-_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
+_PRIMES = (911, 919, 929, 937, 941, 947, 953, 967, 971, 977, 983, 991, 997)
 
 
 def has_corners(*formulas: Node) -> bool:

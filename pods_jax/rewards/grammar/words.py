@@ -62,11 +62,11 @@ def leading_scale(words: list[str]) -> tuple[int, list[str]]:
 # ---------------------------------------------------------------- words that change a value
 
 _OPERATIONS = listed(
-    "add added and as base but cube cubed decimal decreased degree divided doubled doubles doubling equals exponent "
-    "factorial fold halving increased into inverse inverses inverted logarithm minus mod modulo multiplied multiply "
-    "neg negated negative negatives nth offset opposite opposites order over plus point power powered raised reciprocal "
-    "reciprocals recurring remainder repeating root rounded shifted sqrt square squared subtract subtracted sum "
-    "tenfold times to transpose tripled triples truncated x"
+    "add added and as base but cube cubed decimal decreased degree divided doubled doubles doubling equals "
+    "exponent factorial fold halving increased into inverse inverses inverted logarithm minus mod modulo "
+    "multiplied multiply neg negated negative negatives nth offset opposite opposites order over plus point "
+    "power powered raised reciprocal reciprocals recurring remainder repeating root rounded shifted sqrt square "
+    "squared subtract subtracted sum tenfold times to transpose tripled triples truncated x"
 )
 _HEDGES = listed(
     "about above almost alternatively ambiguous another any anything apart approximate approximately approx around "
