@@ -104,7 +104,7 @@ class Answers(Formulas):
     def quantifier(self) -> None:
         r"""Passes `\forall x \in \mathbb{R},`."""
         if self.accept(r"\forall"):
-            self.take()
+            self.index()
             if self.accept(r"\in"):
                 self.take()
             self.accept(",", ":")
@@ -205,7 +205,7 @@ class Answers(Formulas):
 
     def with_unit(self, value: Node, currency: str) -> Node:
         """The value with the unit, scale ("million") or counted thing after it."""
-        words = self.unit_words(value)
+        words = [] if self.peek().kind in ("finish", "separator") else self.unit_words(value)
         scale, words = leading_scale(words)
         if scale > 1:
             value = Call("mul", (value, Number(Fraction(scale))))

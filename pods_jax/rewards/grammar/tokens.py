@@ -102,7 +102,9 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _tidy(text: str) -> str:
-    text = _MICRO.sub(r"\\text{μ\1}", text).translate(_CHARACTERS).strip()
+    if not text.isascii():
+        text = _MICRO.sub(r"\\text{μ\1}", text).translate(_CHARACTERS)
+    text = text.strip()
     text = _NUMBER_SET.sub(lambda match: _NUMBER_SETS[match[1] or match[2]], text)
     text = _PRIMES.sub(lambda match: "'" * (match[0].count("prime") + match[0].count("'")), text)
     text = _THIN_GROUPS.sub("", _MODULES.sub("", text)).removesuffix("\\,").removesuffix("\\")

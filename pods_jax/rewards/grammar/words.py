@@ -102,9 +102,10 @@ _VOWELS = re.compile("[aeiouyAEIOUY]")
 def is_word(letters: str) -> bool:
     """Whether a run of letters that is a whole answer is a word rather than a product of variables.
 
-    Products are written in alphabetical order (`abc`) or have no vowel (`mgh`); labels such as `CBAD` are words. Two
-    anagrams are never equal unless both are products.
+    Products are written in alphabetical order (`abc`) or have no vowel (`mgh`); labels such as `CBAD` and names such as
+    `Ben` are words. Two anagrams are never equal unless both are products.
     """
     if len(letters) < 3:
         return letters.lower() in _SHORT_WORDS
-    return list(letters) != sorted(letters) and bool(letters.isupper() or _VOWELS.search(letters))
+    ordered = list(letters.lower()) == sorted(letters.lower())
+    return letters.istitle() or (not ordered and bool(letters.isupper() or _VOWELS.search(letters)))
