@@ -5,7 +5,6 @@ and small whole powers in few letters, of few terms. sympy is imported on the fi
 numbers and symbols, and no text.
 """
 
-from fractions import Fraction
 from typing import Any
 
 from pods_jax.rewards.grammar.nodes import Call, Node, Number, Symbol, symbols, walk
@@ -67,7 +66,7 @@ def _value(node: Node, letters: dict[str, Any], field: Any) -> Any:
     """In the field of fractions; a limit on terms after every step bounds the cost."""
     match node:
         case Number(value):
-            return field.convert(_ratio(value, field))
+            return field.convert(value.numerator) / field.convert(value.denominator)
         case Symbol(name):
             return letters[name]
         case Call("pow", (base, Number(exponent))):
@@ -80,10 +79,6 @@ def _value(node: Node, letters: dict[str, Any], field: Any) -> Any:
     if len(found.numer) + len(found.denom) > 2 * MAX_TERMS:
         raise _Outside
     return found
-
-
-def _ratio(value: Fraction, field: Any) -> Any:
-    return field.from_sympy(__import__("sympy").Rational(value.numerator, value.denominator))
 
 
 _OPERATIONS = {

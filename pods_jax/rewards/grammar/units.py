@@ -167,7 +167,11 @@ class _Phrase:
         if symbol is None:
             self.place = start
             return False
-        self.powers[symbol] += sign * power * self.power()
+        above, _, below = symbol.partition("/")  # "km/h" has a symbol of its own, kph
+        total = sign * power * self.power()
+        self.powers[above] += total
+        if below:
+            self.powers[below] -= total
         return True
 
     def measure(self) -> str | None:
