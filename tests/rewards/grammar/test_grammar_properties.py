@@ -118,7 +118,7 @@ def spread(written: str, chance: random.Random) -> str:
     """With blanks where TeX does not read them: between tokens, but not after digits or inside commands or words."""
     if re.search(r"\\(?:text|mathrm|mbox|operatorname|begin)|[A-Za-z]{3}", re.sub(r"\\[A-Za-z]+", "", written)):
         return written
-    pieces = re.findall(r"\\[A-Za-z]+|\\.|\.?\d[\d.,]*|.", written)
+    pieces = re.findall(r"\\[A-Za-z]+|\\.|\.?\d[\d.,]*(?:e[-+]?\d+)?|.", written)
     return "".join(piece + " " * (chance.random() < 0.5 and not piece[-1].isdigit()) for piece in pieces)
 
 
