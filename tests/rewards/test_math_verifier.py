@@ -233,6 +233,14 @@ def test_tiny_differences_are_differences(power, digit):
         r"\frac9e99",
         "x_9e99",
         r"\log_1.5e3 4",
+        r"\vec{C",
+        r"\cosh(10^{400})",
+        "1e9999",
+        r"f: x \mapsto x > 1",
+        r"\sum_{k=1}^{\infty} y",
+        r"\lim_{x \to 0} \lim_{y \to x} \frac{x}{y}",
+        r"\begin{vmatrix} x \pm 1 & 2 \\ 3 & 4 \end{vmatrix}",
+        r"\begin{vmatrix} 9 & " * 6 + "1" + r" \\ 2 & 3 \end{vmatrix}" * 6,
     ],
 )
 @pytest.mark.parametrize("gold", ["7", r"\sqrt{2}", "x", "1, 2", "(0, 1)", "x = 2y"])

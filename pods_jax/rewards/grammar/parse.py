@@ -97,6 +97,8 @@ class Answers(Formulas):
             sides.append(self.operand())
         if operators == ["maps"]:
             return _mapping(*sides)
+        if "maps" in operators:
+            raise Unparsable("a mapping in a chain")
         return Relation(tuple(operators), tuple(sides)) if operators else sides[0]
 
     # ------------------------------------------------------------ domains
