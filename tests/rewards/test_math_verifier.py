@@ -237,6 +237,7 @@ def test_tiny_differences_are_differences(power, digit):
         r"\cosh(10^{400})",
         "1e9999",
         r"f: x \mapsto x > 1",
+        r"C_{\lim_{x \to 2} \b}^{3} < x < 2",
         r"\sum_{k=1}^{\infty} y",
         r"\lim_{x \to 0} \lim_{y \to x} \frac{x}{y}",
         r"\begin{vmatrix} x \pm 1 & 2 \\ 3 & 4 \end{vmatrix}",

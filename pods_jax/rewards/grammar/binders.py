@@ -38,9 +38,10 @@ class Binders(Reader):
 
     def within(self, bound: dict[str, Symbol], read: Callable[[], Node]) -> Node:
         outer, self.bound = self.bound, bound
-        node = self.nested(lambda: self.signed(read))
-        self.bound = outer
-        return node
+        try:
+            return self.nested(lambda: self.signed(read))
+        finally:  # also where another reading is tried after this one
+            self.bound = outer
 
     def big_operator(self, name: str) -> Node:
         r"""`\sum_{k=1}^{n}` or `\prod` and the product that follows."""
