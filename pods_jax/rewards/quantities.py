@@ -8,7 +8,7 @@ import itertools
 import re
 from fractions import Fraction
 
-from pods_jax.rewards.grammar.words import UNIT_NAMES
+from pods_jax.rewards.grammar.units import UNIT_NAMES
 
 MAX_UNIT_WORDS = 8
 MAX_SENTENCE_CHARS = 200
@@ -57,7 +57,7 @@ _CHANGING = _listed(
 )
 _NOUNS = UNIT_NAMES.keys() | _listed(
     "people children men women feet teeth mice geese fish sheep deer cattle yen yuan celsius fahrenheit kelvin "
-    "kb mb gb tb rpm am pm o'clock"
+    "kb mb gb tb rpm am pm o'clock mm cm m km in ft yd mi g mg kg lb oz s min mins h ml l"
 )
 _AFTER_UNIT = _listed(
     "of per for from in at on by with during after before away apart to through among across toward towards each every "

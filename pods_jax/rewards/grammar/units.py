@@ -80,9 +80,9 @@ def _named(symbol: str, names: str, prefixes: bool) -> dict[str, str]:
     return found | {f"{name}s": unit for name, unit in found.items()}
 
 
-_NAMES = {name: unit for symbol, names in _OTHERS.items() for name, unit in _named(symbol, names, False).items()}
+UNIT_NAMES = {name: unit for symbol, names in _OTHERS.items() for name, unit in _named(symbol, names, False).items()}
 for _symbol, _names in _PREFIXED.items():
-    _NAMES |= _named(_symbol, _names, True)
+    UNIT_NAMES |= _named(_symbol, _names, True)
 _SYMBOLS = {symbol: symbol for symbol in _OTHERS if len(symbol) <= 4 and symbol not in ("foot", "unit", "cent")}
 _SYMBOLS |= {prefix + symbol: prefix.replace("u", "μ") + symbol for symbol in _PREFIXED for prefix in _PREFIXES}
 _SYMBOLS |= {symbol: symbol for symbol in _PREFIXED} | {"min": "min", "h": "h", "ft": "ft", "cd": "cd", "d": "day"}
@@ -93,7 +93,7 @@ def symbol_or_name(word: str) -> str | None:
     """The symbol of a unit of measurement, whose symbol (`kJ`, by case) or name ("Kilojoules") the word is."""
     word = word.rstrip(".") or word
     exact = _SYMBOLS.get(word)
-    found = exact or _NAMES.get(word.lower())
+    found = exact or UNIT_NAMES.get(word.lower())
     if found is None and len(word) > 1:
         found = _SYMBOLS.get(word.lower()) or _SYMBOLS.get(word.removesuffix("s"))
     return found[:-1] + "l" if found and found.endswith("L") else found
@@ -104,7 +104,7 @@ def is_bare_unit(word: str) -> bool:
     if word in _BARE:
         return True
     lower = word.lower()
-    return len(word) > 3 and (lower in _NAMES or _noun(lower, any_plural=False) is not None)
+    return len(word) > 3 and (lower in UNIT_NAMES or _noun(lower, any_plural=False) is not None)
 
 
 def is_bare_quotient(text: str) -> bool:
@@ -233,7 +233,7 @@ class _Phrase:
 def _noun(word: str, *, any_plural: bool) -> str | None:
     """The singular of a noun: one of the list or, if asked for, of any plural in s."""
     if word in ("person", "people", "children", "men", "women", "dice"):
-        return _NAMES[word]
+        return UNIT_NAMES[word]
     singular = word[:-1] if word.endswith("s") else word
     if word in _NOUNS or singular in _NOUNS:
         return singular

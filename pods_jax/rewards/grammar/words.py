@@ -45,10 +45,6 @@ _NUMBER_WORD = re.compile(
     rf"|(?:{'|'.join(_PORTIONS.split())})"
     r"|\w*illi(?:on|ard)(?:s|ths?|fold)?|(?:twent|thirt|fort|fift|sixt|sevent|eight|ninet)ie(?:s|ths?)|zilch|bn"
 )
-OTHER_SCALES = listed(
-    "dozen dozens score half halves thirds fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths "
-    "millionths hundreds thousands millions billions trillions pi π"
-)
 
 
 def leading_scale(words: list[str]) -> tuple[int, list[str]]:

@@ -1,7 +1,7 @@
 r"""Task "math": the final answer equals the gold: numbers, formulas, lists, tuples, sets, intervals, equations, words.
 
 Plain rationals are compared where the caller stands. The rest is parsed and compared in a worker process (see
-`maths`): by tree, then exactly, then numerically to 50 digits at several points; nothing is simplified or run.
+`grammar`): by tree, then exactly, then numerically to 38 digits or more at several points; nothing is run.
 An answer or a gold outside of the grammar is right only if it is written like the other one, layout aside.
 """
 
@@ -10,9 +10,9 @@ import functools
 from pods_jax.errors import UserError
 from pods_jax.rewards.extract import final_answer
 from pods_jax.rewards.grammar import Unparsable, equivalent, parse, plain_number
-from pods_jax.rewards.grammar.nodes import Node
-from pods_jax.rewards.grammar.prose import one_number
+from pods_jax.rewards.grammar.nodes import Node, Quantity
 from pods_jax.rewards.grammar.tokens import tokenize
+from pods_jax.rewards.quantities import stated_number
 from pods_jax.rewards.verdict import Verdict, compared, no_answer, register
 
 
@@ -60,7 +60,8 @@ def checked(gold: str) -> str:
 
 def compare(answer: str, gold: str) -> Verdict:
     """The verdict on a final answer that the cheap layer leaves open."""
-    expected, stated = parsed(gold), _read(answer)
+    expected = parsed(gold)
+    stated = _read(answer) or (None if isinstance(expected, Quantity) else _stated(answer))
     if stated is None or expected is None:
         same = written_alike(answer, gold)
         return Verdict(same, answer, "match" if same else "unparsed")
@@ -68,12 +69,16 @@ def compare(answer: str, gold: str) -> Verdict:
 
 
 def _read(answer: str) -> Node | None:
-    """The tree of an answer, or of the one number in a sentence; None if it is neither."""
     try:
         return parse(answer)
     except Unparsable:
-        number = one_number(answer)
-    return parsed(number) if number else None
+        return None
+
+
+def _stated(sentence: str) -> Node | None:
+    """The one number of a sentence, without its unit."""
+    number = stated_number(sentence)
+    return _read(number) if number else None
 
 
 @functools.lru_cache(maxsize=4096)

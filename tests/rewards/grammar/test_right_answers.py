@@ -127,7 +127,6 @@ EQUAL = {
         ("18", "Janet makes $18 every day at the farmers' market."),
         ("9", "There are 9 divisors."),
         ("0.5", "The probability is 1/2."),
-        ("1500000", "He has 1.5 million dollars in total"),
         ("27", "It takes 27 minutes"),
     ],
     "full stops and delimiters": [

@@ -318,6 +318,7 @@ DIFFERENT = {
     ],
     "sentences": [
         ("27", "About 27 miles"),
+        (r"27\text{ km}", "The distance is 27 miles."),
         ("27", "not 27 miles"),
         ("27", "27 or 28 miles"),
         ("27", "27 miles is wrong"),
