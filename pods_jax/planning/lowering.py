@@ -30,7 +30,7 @@ from pods_jax.rollout.sampler import capacity, planned_passes
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.prompts import char_tokenizer, load_dataset
 from pods_jax.training.reference import make_scorer
-from pods_jax.training.run import optimizer_of, scratch_config, update_function
+from pods_jax.training.run import computed, optimizer_of, scratch_config, update_function
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ def make_setting(config: Config, devices: Any) -> Setting:
     """
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
     validate_on_devices(config, num_shards(mesh))
-    model = Decoder(planned_model(config), remat=config.model.remat, compute_dtype=config.model.compute_dtype)
+    model = Decoder(planned_model(config), **computed(config))
     state, lora = state_shapes(model, optimizer_of(config), mesh, config.lora), config.lora
     full = jax.eval_shape(functools.partial(init_params, model, dtype=config.model.dtype), jax.random.key(0))
     full = _placed(full, param_shardings(model.config, mesh))
