@@ -2,8 +2,8 @@
 
 `attend` has several implementations, which agree to rounding. All sum scores in float32 and take softmaxes there.
 
-Shapes: P prompts, n rollouts of a prompt, T tokens of each, S prompt tokens, H query heads, K key/value heads, G = H / K
-query heads a key head, h head_dim.
+Shapes: P prompts, n rollouts of a prompt, T tokens of each, S prompt tokens, H query heads, K key/value heads,
+G = H / K query heads of each, h head_dim.
 """
 
 import functools
@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Float
 
 from pods_jax.buckets import ceil_div
 
-CHUNK = 512
-"""Queries, and keys, whose scores exist at a time."""
+CHUNKS = (128, 512)
+"""Least and most queries, and keys, whose scores exist at a time; an eighth of the tokens in between."""
 
 SAVED = "attention"
 """The name under which remat policies find what a long attention need not compute again."""
@@ -51,12 +51,13 @@ def attend(
 
     Args:
       implementation: one of IMPLEMENTATIONS, or "auto": "splash" on a TPU, "chunked" elsewhere.
-      sharding: how the leading axis is split over a mesh, whose axis `tensor` splits the heads; of use to kernels, which
-        the compiler cannot split.
+      sharding: how the leading axis is split over a mesh, whose axis `tensor` splits the heads. Kernels need it, as the
+        compiler cannot split them.
     """
     if implementation == "auto":
         implementation = "splash" if _platform(sharding) == "tpu" else "chunked"
-    return IMPLEMENTATIONS[implementation](q, own, prefix, sharding)
+    scaled = q * q.shape[-1] ** -0.5
+    return IMPLEMENTATIONS[implementation](scaled, own, prefix, sharding)
 
 
 def _platform(sharding: NamedSharding | None) -> str:
@@ -80,7 +81,7 @@ def whole(q: Array, own: KV, prefix: Prefix | None = None, sharding: NamedShardi
         shared = _in_float32("pntkgh,pskh->pkntgs", q, prefix.kv.k[:, 0])
         shared = jnp.where(prefix.valid[:, None, None, None, None, :], shared, -jnp.inf)
         scores = jnp.concatenate([shared, scores], -1)
-    weights = jax.nn.softmax(scores * h**-0.5, -1).astype(q.dtype)
+    weights = jax.nn.softmax(scores, -1).astype(q.dtype)
     shared, weights = jnp.split(weights, [weights.shape[-1] - T], axis=-1)
     out = jnp.einsum("pkntgu,pnukh->pntkgh", weights, own.v)
     if prefix is not None:
@@ -96,9 +97,9 @@ def _in_float32(products: str, a: Array, b: Array) -> Array:
 
 
 def chunked(
-    q: Array, own: KV, prefix: Prefix | None = None, sharding: NamedSharding | None = None, size: int = CHUNK
+    q: Array, own: KV, prefix: Prefix | None = None, sharding: NamedSharding | None = None, size: int | None = None
 ) -> Array:
-    """Scores of `size` queries and keys at a time, in the forward and the backward pass, the causal half alone.
+    """Scores of `size` queries and keys at a time (None: see CHUNKS), and only those of the causal half.
 
     FlashAttention-2 (Dao 2023, arXiv 2307.08691) in JAX: running maxima and sums, and in the backward pass the scores
     again, from the output and each query's logarithm of its denominator, which are kept under the name SAVED. Where one
@@ -106,7 +107,8 @@ def chunked(
     """
     P, n, T, H, h = q.shape
     K, S = own.k.shape[-2], 0 if prefix is None else prefix.valid.shape[1]
-    if T <= size and S <= 2 * size:
+    size = size or min(max(CHUNKS[0], T // 8), CHUNKS[1])
+    if max(2 * T, S) <= 2 * size:
         return whole(q, own, prefix)
     length = _chunk_length(T, size)
     queries = _chunks(q.reshape(P, n, T, K, H // K, h), length)  # [I, P, n, C, K, G, h]
@@ -185,7 +187,7 @@ def _attended(q: Array, keys: _Keys, j: Array, mask: Array | None, state: tuple)
 
 
 def _scores(q: Array, k: Array, mask: Array | None) -> Array:
-    scores = _by_keys("pknch,pkndh->pkncd", q, k, (*q.shape[:-1], k.shape[-2])) * q.shape[-1] ** -0.5
+    scores = _by_keys("pknch,pkndh->pkncd", q, k, (*q.shape[:-1], k.shape[-2]))
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
 
 
@@ -240,7 +242,7 @@ def _attended_back(
     k, v = keys.k[j], keys.v[j]
     weights = jnp.exp(_scores(q, k, mask) - logs[..., None])
     weights_bar = _by_keys("pknch,pkndh->pkncd", out_bar, v, weights.shape)
-    scores_bar = (weights * (weights_bar - slopes[..., None]) * q.shape[-1] ** -0.5).astype(q.dtype)
+    scores_bar = (weights * (weights_bar - slopes[..., None])).astype(q.dtype)
     q_bar += _by_keys("pkncd,pkndh->pknch", scores_bar, k, q.shape)
     k_bar = _in_float32("pkncd,pknch->pkndh", _like(scores_bar, k), _like(q, k))
     v_bar = _in_float32("pkncd,pknch->pkndh", _like(weights.astype(q.dtype), v), _like(out_bar, v))
@@ -254,7 +256,7 @@ _flash.defvjp(_flash_forward, _flash_backward)
 
 
 def splash(q: Array, own: KV, prefix: Prefix | None = None, sharding: NamedSharding | None = None) -> Array:
-    """JAX's SplashAttention kernel for TPUs; elsewhere it is interpreted, for tests. Each rollout has a copy of the keys.
+    """JAX's SplashAttention kernel for TPUs, interpreted elsewhere, for tests. Each rollout has a copy of all keys.
 
     Kernels cannot be split by the compiler: each device runs its own on its part of the groups and heads.
     """
@@ -273,13 +275,13 @@ def _splash_here(q: Array, own: KV, prefix: Prefix | None, interpret: bool) -> A
     P, n, T, H, h = q.shape
     K = own.k.shape[-2]
     k, v, seen = _joined(own, prefix, n)
-    # Keys are padded at the front, where segments hide them, and queries at the end, where they are cut off again; heads
-    # to the width of the kernel's registers, with zeros.
+    # Keys are padded at the front, where segments hide them, and queries at the end, where they are cut off again;
+    # heads are padded with zeros to the width of the kernel's registers.
     length = T + -T % 128
     front = -(k.shape[2] - T) % 128
     k, v = (_padded(x, (front, length - T), h) for x in (k, v))
     seen = jnp.pad(seen, ((0, 0), (front, length - T)), constant_values=((0, 0), (False, True)))
-    q = _padded(q * jnp.asarray(h**-0.5, q.dtype), (0, length - T), h)
+    q = _padded(q, (0, length - T), h)
     kernel = _splash_kernel(H // K, length, k.shape[2], interpret)
     queries = q.reshape(P, n, length, K, H // K, -1).transpose(0, 1, 3, 4, 2, 5)  # [P, n, K, G, T, h]
     keys = (x.transpose(0, 1, 3, 2, 4) for x in (k, v))  # [P, n, K, S + T, h]
@@ -306,7 +308,7 @@ def _padded(x: Array, tokens: tuple[int, int], head_dim: int) -> Array:
     return jnp.pad(x, ((0, 0), (0, 0), tokens, (0, 0), (0, -head_dim % 128)))
 
 
-def _segments(seen: Bool[Array, "P U"], queries: int) -> Array:
+def _segments(seen: Bool[Array, "P U"], queries: int) -> tuple[Array, Array]:
     from jax.experimental.pallas.ops.tpu import splash_attention
 
     return splash_attention.SegmentIds(jnp.ones((len(seen), queries), jnp.int32), seen.astype(jnp.int32))
@@ -342,11 +344,11 @@ def _dot_product_attention(q: Array, own: KV, prefix: Prefix | None, implementat
     causal = jnp.tril(jnp.ones((T, k.shape[2]), bool), k.shape[2] - T)
     mask = jnp.repeat(causal & seen[:, None, None, :], n, axis=0)
     q, k, v = (x.reshape(P * n, *x.shape[2:]) for x in (q, k, v))
-    out = jax.nn.dot_product_attention(q, k, v, mask=mask, implementation=implementation)
+    out = jax.nn.dot_product_attention(q, k, v, mask=mask, scale=1.0, implementation=implementation)
     return checkpoint_name(out, SAVED).reshape(P, n, T, H, h)
 
 
 IMPLEMENTATIONS: dict[str, Callable] = {"whole": whole, "chunked": chunked, "splash": splash, "cudnn": cudnn}
-"""(q, own, prefix, sharding) -> attended, by name."""
+"""(scaled q, own, prefix, sharding) -> attended, by name."""
 
 NAMES = (*IMPLEMENTATIONS, "auto")

@@ -76,10 +76,10 @@ def attend(
     def by_row(x):
         return x.reshape(B, K, g, G, -1).swapaxes(1, 2).reshape(B * g, K, G, -1)
 
-    q = q.reshape(B * g, K, G, h)
-    to_own = jnp.einsum("rkgh,rkhu->rkgu", q, own.k, preferred_element_type=jnp.float32) * h**-0.5
+    q = q.reshape(B * g, K, G, h) * h**-0.5
+    to_own = jnp.einsum("rkgh,rkhu->rkgu", q, own.k, preferred_element_type=jnp.float32)
     to_own = jnp.where(jnp.arange(U) <= t, to_own, -jnp.inf)
-    to_prompt = jnp.einsum("bkmh,bkhs->bkms", by_block(q), prompts.k, preferred_element_type=jnp.float32) * h**-0.5
+    to_prompt = jnp.einsum("bkmh,bkhs->bkms", by_block(q), prompts.k, preferred_element_type=jnp.float32)
     to_prompt = jnp.where(valid[:, None, None], to_prompt, -jnp.inf)
     top = jnp.maximum(to_own.max(-1, keepdims=True), by_row(to_prompt.max(-1, keepdims=True)))
     to_own = jnp.exp(to_own - top)

@@ -90,9 +90,18 @@ while stop and all(task.poll() is None for task in tasks):
         break
 sys.exit(max(task.wait() for task in tasks))
 """
-OPTIONS = (
-    "--config.mesh.data=1 --config.mesh.fsdp=4 --config.training.num_steps=3 --config.warm_start.num_steps=0 "
-    "--config.optimizer.micro_batch_size_per_device=16 --config.training.eval_every_steps=0 --config.evaluation.num_prompts=8 --config.rollout.num_prompts=4"
+OPTIONS = " ".join(
+    f"--config.{option}"
+    for option in (
+        "mesh.data=1",
+        "mesh.fsdp=4",
+        "training.num_steps=3",
+        "training.eval_every_steps=0",
+        "warm_start.num_steps=0",
+        "evaluation.num_prompts=8",
+        "rollout.num_prompts=4",
+        "optimizer.micro_batch_size_per_device=16",
+    )
 )
 
 
