@@ -89,8 +89,17 @@ def whole(q: Array, own: KV, prefix: Prefix | None = None, sharding: NamedShardi
     return out.reshape(P, n, T, H, h)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _in_float32(products: str, a: Array, b: Array) -> Array:
+    """An einsum summed in float32; the products of its gradient have the precision of a and b."""
     return jnp.einsum(products, a, b, preferred_element_type=jnp.float32)
+
+
+def _in_float32_backward(products: str, factors: tuple[Array, Array], bar: Array) -> tuple[Array, Array]:
+    return jax.vjp(functools.partial(jnp.einsum, products), *factors)[1](bar.astype(factors[0].dtype))
+
+
+_in_float32.defvjp(lambda products, a, b: (_in_float32(products, a, b), (a, b)), _in_float32_backward)
 
 
 # ---------------------------------------------------------------- chunks

@@ -54,8 +54,8 @@ def decode_flops(c: ModelConfig, rollouts: int, S: int, T: int, cached: int) -> 
 
 def scoring_flops(c: ModelConfig, P: int, m: int, S: int, T: int, lora: LoraConfig) -> tuple[int, int, int]:
     """A forward pass over P groups of m, each prompt once: of matrices, of attention (and adapters), of the head."""
-    tokens = P * S + P * m * (T - 1)
-    attention = attention_flops(c, P * S, S) + attention_flops(c, P * m * (T - 1), S + T - 1)
+    tokens = P * S + P * m * T
+    attention = attention_flops(c, P * S, S) + attention_flops(c, P * m * T, S + T)
     adapters = adapter_flops(c, lora, tokens) if lora.rank else 0
     return matrix_flops(c, tokens), attention + adapters, head_flops(c, P * m * T)
 
