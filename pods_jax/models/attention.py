@@ -92,14 +92,18 @@ def whole(q: Array, own: KV, prefix: Prefix | None = None, sharding: NamedShardi
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _in_float32(products: str, a: Array, b: Array) -> Array:
     """An einsum summed in float32; the products of its gradient have the precision of a and b."""
-    return jnp.einsum(products, a, b, preferred_element_type=jnp.float32)
+    return _in_float32_forward(products, a, b)[0]
+
+
+def _in_float32_forward(products: str, a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
+    return jnp.einsum(products, a, b, preferred_element_type=jnp.float32), (a, b)
 
 
 def _in_float32_backward(products: str, factors: tuple[Array, Array], bar: Array) -> tuple[Array, Array]:
     return jax.vjp(functools.partial(jnp.einsum, products), *factors)[1](bar.astype(factors[0].dtype))
 
 
-_in_float32.defvjp(lambda products, a, b: (_in_float32(products, a, b), (a, b)), _in_float32_backward)
+_in_float32.defvjp(_in_float32_forward, _in_float32_backward)
 
 
 # ---------------------------------------------------------------- chunks
