@@ -249,7 +249,8 @@ def on_devices(shape, micro_batch_size):
     update = update_on(mesh, MODEL, micro_batch_size, chunk_size=16)  # two tokens of each of 8 groups
     batch = jax.device_put(batch, batch_sharding(mesh))
     program = update.lower(state, batch).compile()
-    part_bytes = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves((state, batch)))
+    used = state, batch._replace(behaviour_logprobs=None)  # which no correction asks for
+    part_bytes = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(used))
     before = jax.tree.map(lambda x: x.sharding, state)
     parts = jax.tree.map(lambda x: x.addressable_shards[0].data.shape, state.params)
     after, metrics, logprobs = program(state, batch)
@@ -281,11 +282,11 @@ def moved(shardings, state):
 
 
 def collectives(program_text):
-    """(name, elements of its largest array) of every collective."""
+    """(name, elements of its largest array) of every collective that is not of token ids."""
     names = r"= (.*) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\("
     for shapes, name in re.findall(names, program_text):
-        sizes = [math.prod(map(int, filter(None, s.split(",")))) for s in re.findall(r"\[([\d,]*)\]", shapes)]
-        yield name, max(sizes)
+        sizes = [math.prod(map(int, filter(None, s.split(",")))) for s in re.findall(r"f\d+\[([\d,]*)\]", shapes)]
+        yield name, max(sizes, default=0)
 
 
 @contextlib.contextmanager
