@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,10 +12,6 @@ from pods_jax.cache import keep_programs, programs_folder, trim_after_compiling
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import finite
-
-_SHUTDOWN_S = 60
-"""Seconds that a process that ends waits for the others before it takes them down, such as a failed one for those that
-wait for it in a collective."""
 
 
 def experiment_parser(doc: str) -> argparse.ArgumentParser:
@@ -65,14 +62,11 @@ def add_distributed(parser: argparse.ArgumentParser) -> None:
 
 def start_distributed(args: argparse.Namespace) -> None:
     """Joins the other processes, if the arguments of `add_distributed` say that there are any. Before JAX is used."""
-    import jax
-
     _check_distributed(args)
-    waits = {"shutdown_timeout_seconds": _SHUTDOWN_S}
-    if args.coordinator:
-        jax.distributed.initialize(args.coordinator, args.num_processes, args.process_id, **waits)
-    elif args.distributed:
-        jax.distributed.initialize(**waits)
+    if args.coordinator or args.distributed:
+        from pods_jax.parallel import start  # imports JAX, which not every command line needs
+
+        start.join(args.coordinator, args.num_processes, args.process_id)
 
 
 def _check_distributed(args: argparse.Namespace) -> None:
@@ -82,6 +76,8 @@ def _check_distributed(args: argparse.Namespace) -> None:
             "--coordinator, --num-processes and --process-id go together "
             "(where processes find each other, --distributed stands for all three)"
         )
+    if args.coordinator and not re.fullmatch(r".+:\d+", args.coordinator):
+        raise UserError(f"--coordinator {args.coordinator} must be HOST:PORT")
     if args.coordinator and not 0 <= args.process_id < args.num_processes:
         raise UserError(f"--process-id {args.process_id} must lie in 0..{args.num_processes - 1}")
 
@@ -122,6 +118,16 @@ def main_with_errors(main: Callable[[], None]) -> None:
         sys.exit(_print_error(str(e), 2))
     except KeyboardInterrupt:
         sys.exit(_print_error("interrupted; the same command goes on from the last checkpoint", 130))
+    finally:
+        _bound_the_end()
+
+
+def _bound_the_end() -> None:
+    """One of several processes ends in bounded time, and with it the others, whatever its threads still wait for."""
+    if "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized():
+        from pods_jax.parallel.start import SHUTDOWN_S, end_within
+
+        end_within(2 * SHUTDOWN_S, 1)
 
 
 def _print_error(text: str, code: int) -> int:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,10 @@ def train() -> None:
     """
     parser = experiment_parser(inspect.getdoc(train))
     add_distributed(parser)
+    parser.add_argument(
+        "--stopped-exit-code", type=int, default=0, metavar="CODE",
+        help="of a run that a signal stopped, with a checkpoint, before it was finished (default: 0)",
+    )  # fmt: skip
     args, config = parse_experiment(parser)
     start_distributed(args)
     from pods_jax.parallel.hosts import is_main
@@ -41,6 +46,8 @@ def train() -> None:
     summary = train_policy(config, args.workdir, Reporter(quiet=not is_main()))
     if args.json and is_main():
         print_json(summary)
+    if "stopped_by" in summary:
+        sys.exit(args.stopped_exit_code)
 
 
 @_command
@@ -68,17 +75,22 @@ def export() -> None:
     """Export a run's checkpoint, for example with --config configs/demo.py --workdir runs/demo --out exported/demo
 
     Writes a folder that transformers loads; for a LoRA run the weights are merged, and out/adapter is what PEFT loads.
+    On several hosts, where no single one holds all weights, see docs/scaling.md.
     """
     parser = experiment_parser(inspect.getdoc(export))
     parser.add_argument("--out", required=True, help="the folder to write")
     dtypes = ("float32", "bfloat16", "float16")
     parser.add_argument("--dtype", choices=dtypes, help="of the weights; by default that of the pretrained model")
     add_checkpoint(parser)
+    add_distributed(parser)
     args, config = parse_experiment(parser)
+    start_distributed(args)
+    from pods_jax.parallel.hosts import is_main
     from pods_jax.training import Reporter, export_checkpoint
 
-    export_checkpoint(config, args.workdir, args.out, Reporter(), args.checkpoint, args.dtype)
-    if args.json:
+    reporter = Reporter(quiet=not is_main())
+    export_checkpoint(config, args.workdir, args.out, reporter, args.checkpoint, args.dtype)
+    if args.json and is_main():
         print_json({"out": args.out})
 
 

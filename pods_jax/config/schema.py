@@ -27,6 +27,8 @@ class ModelSection:
     """Type of matrix products; norms, softmaxes and logits stay in float32. None: dtype."""
     allow_longer_context: bool = False
     """Whether prompt and completion may be longer than the model's max_position_embeddings."""
+    attention: str = "chunked"
+    """Implementation of attention: "chunked", "whole", "splash" (TPU), "cudnn" (NVIDIA GPU) or "auto"."""
     remat: str = "none"
     """Activations recomputed in the backward pass: "none", "full", or a JAX policy's name (`decoder.REMAT`)."""
     hidden_size: int = 96

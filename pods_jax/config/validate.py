@@ -9,6 +9,7 @@ from pods_jax.config.schema import PROJECTIONS, Config, RewardConfig, raise_prob
 from pods_jax.data import DATASETS
 from pods_jax.data.chat import SYSTEM_ROLES
 from pods_jax.errors import UserError
+from pods_jax.models.attention import NAMES as ATTENTION
 from pods_jax.models.decoder import REMAT
 from pods_jax.objective import ADVANTAGES, CORRECTIONS, LEVELS, LOSSES, SURROGATES
 from pods_jax.registry import nearest
@@ -128,6 +129,7 @@ def _names(config: Config) -> Iterator[str]:
         "optimizer.lr_scheduler_type": ("constant", "linear", "cosine", "warmup_stable_decay"),
         "model.dtype": ("float32", "bfloat16"),
         "model.compute_dtype": ("float32", "bfloat16"),
+        "model.attention": ATTENTION,
         "model.remat": REMAT,
         "data.system_role": SYSTEM_ROLES,
     }

@@ -18,7 +18,7 @@ from pods_jax.learner.state import FULL, TrainState, state_shardings
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.models.lora import adapt
 from pods_jax.objective.losses import completion_mask, token_weights, weighted_loss
-from pods_jax.parallel import batch_sharding, replicated
+from pods_jax.parallel import batch_sharding, overlap_options, replicated
 
 OPTIONS = (
     "surrogate", "epsilon", "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "kl_estimator",
@@ -79,8 +79,9 @@ def make_update(
 
 def _compiler_options(mesh: jax.sharding.Mesh) -> dict[str, str]:
     """On a CPU, the order that holds least: XLA's usual one, for concurrency, allocates a gradient before it is due."""
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    return {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"} if on_cpu else {}
+    if mesh.devices.flat[0].platform == "cpu":
+        return {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+    return overlap_options(mesh)
 
 
 class Micro(NamedTuple):

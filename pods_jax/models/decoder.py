@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
+
+from pods_jax.models.attention import KV, SAVED, Prefix, attend
 
 Params = Mapping[str, Any]
 
@@ -140,45 +142,6 @@ def rotate(x: Float[Array, "P n T heads h"], angles: Float[Array, "Pb nb T half"
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(x.dtype)
 
 
-class KV(NamedTuple):
-    """Keys and values of one layer: [P, n, T, K, h], rotated; a group's shared prompt has n = 1."""
-
-    k: Array
-    v: Array
-
-
-class Prefix(NamedTuple):
-    """A prompt's keys and values, shared by all rollouts of its group, and which of them exist: [P, S]."""
-
-    kv: KV
-    valid: Bool[Array, "P S"]
-
-
-def attend(
-    q: Float[Array, "P n T H h"], own: KV, mask: Bool[Array, "Pb nb T U"], prefix: Prefix | None = None
-) -> Array:
-    """Grouped-query attention of each rollout to its own tokens and, if given, to its group's prompt.
-
-    The prompt's scores are one matrix product a group ([n T, h] by [h, S]), so the prompt is never copied n times.
-    mask says which own keys a query sees. Returns [P, n, T, H, h].
-    """
-    P, n, T, H, h = q.shape
-    K = own.k.shape[-2]
-    q = q.reshape(P, n, T, K, H // K, h) * h**-0.5
-    scores = jnp.einsum("pntkgh,pnukh->pkntgu", q, own.k).astype(jnp.float32)
-    scores = jnp.where(mask[:, None, :, :, None, :], scores, -jnp.inf)
-    if prefix is not None:
-        shared = jnp.einsum("pntkgh,pskh->pkntgs", q, prefix.kv.k[:, 0]).astype(jnp.float32)
-        shared = jnp.where(prefix.valid[:, None, None, None, None, :], shared, -jnp.inf)
-        scores = jnp.concatenate([shared, scores], -1)
-    weights = jax.nn.softmax(scores, -1).astype(q.dtype)
-    shared, weights = jnp.split(weights, [weights.shape[-1] - own.k.shape[2]], axis=-1)
-    out = jnp.einsum("pkntgu,pnukh->pntkgh", weights, own.v)
-    if prefix is not None:
-        out += jnp.einsum("pkntgs,pskh->pntkgh", shared, prefix.kv.v[:, 0])
-    return out.reshape(P, n, T, H, h)
-
-
 def _linear(x: Array, w: Any, bias: Array | None = None) -> Array:
     """x @ w on a two-dimensional view of x, the layout in which XLA's CPU backend is fastest.
 
@@ -208,15 +171,14 @@ def layer_output(c: ModelConfig, w: Params, x: Array, attended: Array) -> Array:
 
 
 def layer(
-    c: ModelConfig, w: Params, x: Array, angles: Array, mask: Array, prefix: Prefix | None = None
+    c: ModelConfig, w: Params, x: Array, angles: Array, prefix: Prefix | None = None, **attention: Any
 ) -> tuple[Array, KV]:
-    """One layer over whole sequences x [P, n, T, D]; also returns the layer's keys and values."""
+    """One layer over whole sequences x [P, n, T, D]; also returns the layer's keys and values.
+
+    attention: `implementation` and `sharding` of `attention.attend`.
+    """
     q, kv = layer_qkv(c, w, x, angles)
-    return layer_output(c, w, x, attend(q, kv, mask, prefix)), kv
-
-
-def causal(length: int) -> Bool[Array, "1 1 T T"]:
-    return jnp.tril(jnp.ones((length, length), bool))[None, None]
+    return layer_output(c, w, x, attend(q, kv, prefix, **attention)), kv
 
 
 def rope_angles(c: ModelConfig, positions: Int[Array, "..."]) -> Array:
@@ -255,13 +217,23 @@ def _contract(a: Array, b: Array, axis_a: int, axis_b: int) -> Array:
 
 # ---------------------------------------------------------------- the module
 
+_SAVE_ATTENTION = jax.checkpoint_policies.save_only_these_names(SAVED)
+
+
+def _and_attention(policy: Callable) -> Callable:
+    return jax.checkpoint_policies.save_from_both_policies(policy, _SAVE_ATTENTION)
+
+
 REMAT = {
     "none": None,
-    "full": jax.checkpoint_policies.nothing_saveable,
-    "dots_with_no_batch_dims_saveable": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    "dots_saveable": jax.checkpoint_policies.dots_saveable,
+    "full": _SAVE_ATTENTION,
+    "dots_with_no_batch_dims_saveable": _and_attention(jax.checkpoint_policies.dots_with_no_batch_dims_saveable),
+    "dots_saveable": _and_attention(jax.checkpoint_policies.dots_saveable),
 }
-"""Policies that say what a layer keeps for its backward pass, from everything to its input only; JAX's names."""
+"""Policies that say what a layer keeps for its backward pass, from everything to its input only; JAX's names.
+
+All keep the output of an attention that is long enough to be computed in chunks or by a kernel.
+"""
 
 
 class Decoder(nn.Module):
@@ -269,6 +241,7 @@ class Decoder(nn.Module):
 
     Attributes:
       config: the family's numbers; static and hashable, so a Decoder can be a static argument of `jax.jit`.
+      attention: one of `attention.NAMES`.
       remat: one of REMAT; what is not kept is computed again in the backward pass, layer by layer.
       compute_dtype: of activations and of the layers' weights where they multiply; None: as the weights are. Norms,
         softmaxes and logits are float32 in any case, and gradients have the weights' own type.
@@ -277,6 +250,7 @@ class Decoder(nn.Module):
     """
 
     config: ModelConfig
+    attention: str = "chunked"
     remat: str = "none"
     compute_dtype: str | None = None
     activations: jax.sharding.NamedSharding | None = None
@@ -301,10 +275,9 @@ class Decoder(nn.Module):
         c = self.config
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape) if positions is None else positions
         angles = rope_angles(c, positions[:, None])
-        mask = causal(tokens.shape[1])
 
         def body(x, w):
-            return layer(c, w, x, angles, mask)[0]
+            return self._layer(w, x, angles)[0]
 
         x = self._scan(body, self._embed(tokens)[:, None])
         return rms_norm(x[:, 0], self.top["final_norm"], c.rms_norm_eps)
@@ -314,27 +287,31 @@ class Decoder(nn.Module):
     ) -> Float[Array, "P n T D"]:
         """Hidden states that predict each completion token, every prompt computed once for all its rollouts.
 
-        Entry t predicts completions[..., t], the first from the prompt's last token, the t-th from token t - 1.
+        Entry t predicts completions[..., t], the first from the prompt's last token, the t-th from token t - 1. The
+        last token goes through the layers for nothing, so that attention has the round number T of queries.
         Equal to `hidden` on the n concatenated rows, at (S + n T) instead of n (S + T) tokens a group.
         """
         c = self.config
         P, S = prompts.shape
-        inputs = completions[..., :-1]
-        T = inputs.shape[-1]
+        T = completions.shape[-1]
         angles_p = rope_angles(c, jnp.arange(S)[None, None])
         angles_c = rope_angles(c, prompt_lengths[:, None, None] + jnp.arange(T))
         valid = jnp.arange(S) < prompt_lengths[:, None]
 
         def body(carry, w):
             x_p, x_c = carry
-            x_p, kv = layer(c, w, x_p, angles_p, causal(S))
-            x_c, _ = layer(c, w, x_c, angles_c, causal(T), Prefix(kv, valid))
+            x_p, kv = self._layer(w, x_p, angles_p)
+            x_c, _ = self._layer(w, x_c, angles_c, Prefix(kv, valid))
             return self._placed((x_p, x_c))
 
-        x_p, x_c = self._scan(body, self._placed((self._embed(prompts)[:, None], self._embed(inputs))))
+        x_p, x_c = self._scan(body, self._placed((self._embed(prompts)[:, None], self._embed(completions))))
         last = jnp.take_along_axis(x_p[:, 0], (prompt_lengths - 1)[:, None, None], axis=1)  # [P, 1, D]
         last = jnp.broadcast_to(last[:, None], (P, completions.shape[1], 1, c.hidden_size))
-        return rms_norm(jnp.concatenate([last, x_c], axis=2), self.top["final_norm"], c.rms_norm_eps)
+        return rms_norm(jnp.concatenate([last, x_c[:, :, :-1]], axis=2), self.top["final_norm"], c.rms_norm_eps)
+
+    def _layer(self, w: Params, x: Array, angles: Array, prefix: Prefix | None = None) -> tuple[Array, KV]:
+        how = {"implementation": self.attention, "sharding": self.activations}
+        return layer(self.config, w, x, angles, prefix, **how)
 
     def _placed(self, x: Any) -> Any:
         return x if self.activations is None else jax.lax.with_sharding_constraint(x, self.activations)

@@ -18,6 +18,7 @@ from pods_jax.models import hf
 from pods_jax.models.decoder import ModelConfig, Params, Weight
 from pods_jax.models.lora import MODULES, adapter_weights
 from pods_jax.models.tensors import Stored
+from pods_jax.parallel.hosts import is_main, to_host
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 ONLY = {
@@ -66,8 +67,13 @@ FREE = {
 
 
 def save_adapter(path: str | Path, adapters: Params, lora: LoraConfig, base_model: str | None = None) -> None:
-    """Writes a folder that `peft.PeftModel.from_pretrained(model, path)` loads; base_model: for its model card."""
-    folder = Path(path)
+    """Writes a folder that `peft.PeftModel.from_pretrained(model, path)` loads; base_model: for its model card.
+
+    Of several processes all must call it; the main one writes.
+    """
+    folder, adapters = Path(path), to_host(adapters)
+    if not is_main():
+        return
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "peft_type": "LORA",

@@ -17,6 +17,7 @@ from pods_jax.models import hf
 from pods_jax.models.config_json import CONFIG, config_json
 from pods_jax.models.decoder import ModelConfig, Params, is_weight, model_weights
 from pods_jax.models.tensors import named_weights, swap_layout
+from pods_jax.parallel.hosts import from_main, is_main, to_host
 
 MAX_SHARD_BYTES = 5 * 10**9
 PARTIAL = ".partial-"
@@ -58,6 +59,7 @@ def write_folder(
 
     Everything is written beside its place first. Then config.json is removed, the files are renamed, and config.json
     comes last: a folder that has one is complete. Weights that were there are replaced, other files are kept.
+    Of several processes all must call it, as each holds a part of the weights; the main one writes.
     dtype: of the written weights; None: as they are.
 
     Raises:
@@ -70,11 +72,24 @@ def write_folder(
     declared = jax.tree.map(lambda w: w.shape, model_weights(config), is_leaf=is_weight)
     if jax.tree.map(np.shape, params) != declared:
         raise ValueError("params do not have the names and shapes that the model's config declares")
+    shards = plan_shards(list(_stored_tensors(config, params, jnp.dtype(dtype).itemsize)), max_shard_bytes)
+    if is_main():
+        _write(folder, shards, params, dtype, tokenizer, text)
+    else:
+        for shard in shards:
+            _to_host(shard, params, dtype)
+    from_main(None)  # the others wait until all is written
+
+
+def _write(
+    folder: Path, shards: list[list[StoredTensor]], params: Params, dtype: str, tokenizer: SavesFiles | None, text: str
+) -> None:
+    """All files, in the order of `write_folder`; text: of config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     for left_by_a_kill in folder.glob(f"{PARTIAL}*"):
         shutil.rmtree(left_by_a_kill)
     with tempfile.TemporaryDirectory(dir=folder, prefix=PARTIAL) as scratch:
-        _write_tensors(Path(scratch), config, params, dtype, max_shard_bytes)
+        _write_tensors(Path(scratch), shards, params, dtype)
         if tokenizer is not None:
             tokenizer.save(Path(scratch))
         (Path(scratch) / CONFIG).write_text(text, encoding="utf-8")
@@ -90,15 +105,13 @@ def _move_in(scratch: Path, folder: Path) -> None:
         os.replace(file, folder / file.name)
 
 
-def _write_tensors(folder: Path, config: ModelConfig, params: Params, dtype: str, max_shard_bytes: int) -> None:
-    values: dict[str, Any] = {**params, **params["layers"]}
-    shards = plan_shards(list(_stored_tensors(config, values, jnp.dtype(dtype).itemsize)), max_shard_bytes)
+def _write_tensors(folder: Path, shards: list[list[StoredTensor]], params: Params, dtype: str) -> None:
     if len(shards) == 1:
-        return _write_shard(folder / hf.WEIGHTS, shards[0], values, dtype)
+        return _write_shard(folder / hf.WEIGHTS, shards[0], params, dtype)
     weight_map = {}
     for i, shard in enumerate(shards, start=1):
         file = hf.SHARD.format(f"{i:05d}", f"{len(shards):05d}")
-        _write_shard(folder / file, shard, values, dtype)
+        _write_shard(folder / file, shard, params, dtype)
         weight_map |= {tensor.stored: file for tensor in shard}
     index = {"metadata": {"total_size": sum(t.nbytes for shard in shards for t in shard)}, "weight_map": weight_map}
     (folder / hf.INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
@@ -117,9 +130,9 @@ def plan_shards(tensors: list[StoredTensor], max_bytes: int) -> list[list[Stored
     return shards
 
 
-def _stored_tensors(config: ModelConfig, values: dict[str, Any], itemsize: int) -> Iterator[StoredTensor]:
+def _stored_tensors(config: ModelConfig, params: Params, itemsize: int) -> Iterator[StoredTensor]:
     """Layer by layer, so that a shard holds neighbours."""
-    weights = dict(named_weights(config))
+    weights, values = dict(named_weights(config)), _flat(params)
     layered = [name for name, weight in weights.items() if weight.axes[0] == "layers"]
     for name in sorted(weights.keys() - set(layered)):
         yield StoredTensor(hf.NAMES[name], name, None, values[name].size * itemsize)
@@ -129,9 +142,21 @@ def _stored_tensors(config: ModelConfig, values: dict[str, Any], itemsize: int) 
             yield StoredTensor(hf.NAMES[name].format(i), name, i, nbytes)
 
 
-def _write_shard(path: Path, shard: list[StoredTensor], values: dict[str, Any], dtype: str) -> None:
-    def to_host(tensor: StoredTensor) -> np.ndarray:
-        value = values[tensor.name] if tensor.index is None else values[tensor.name][tensor.index]
-        return np.ascontiguousarray(swap_layout(tensor.name, np.asarray(value)).astype(jnp.dtype(dtype)))
+def _flat(params: Params) -> dict[str, Any]:
+    """All weights by name, those of the layers too."""
+    return {**params, **params["layers"]}
 
-    save_file({tensor.stored: to_host(tensor) for tensor in shard}, path, metadata={"format": "pt"})
+
+def _write_shard(path: Path, shard: list[StoredTensor], params: Params, dtype: str) -> None:
+    save_file(_to_host(shard, params, dtype), path, metadata={"format": "pt"})
+
+
+def _to_host(shard: list[StoredTensor], params: Params, dtype: str) -> dict[str, np.ndarray]:
+    """A shard's tensors, gathered from all devices, under their stored names and in their stored layout."""
+    values = _flat(params)
+
+    def stored(tensor: StoredTensor) -> np.ndarray:
+        value = values[tensor.name] if tensor.index is None else values[tensor.name][tensor.index]
+        return np.ascontiguousarray(swap_layout(tensor.name, np.asarray(to_host(value))).astype(jnp.dtype(dtype)))
+
+    return {tensor.stored: stored(tensor) for tensor in shard}

@@ -15,18 +15,21 @@ def is_main() -> bool:
 
 
 def place(tree: Any, shardings: Any) -> Any:
-    """Host arrays, the same on every process, as arrays on the devices; a process feeds its own devices' parts.
+    """Arrays laid out over the devices by `shardings`: one for all, or a tree of them.
 
-    shardings: one for all, or a tree of them.
+    Host arrays must be the same on every process, which feeds its own devices' parts. Arrays that several processes
+    hold together stay as they are where they have that layout, and are laid out anew on the devices where not.
     """
     if jax.process_count() == 1:
         return jax.device_put(tree, shardings)
     if isinstance(shardings, jax.sharding.Sharding):
         shardings = jax.tree.map(lambda _: shardings, tree)
-    return jax.tree.map(_feed, tree, shardings)
+    return jax.tree.map(_laid_out, tree, shardings)
 
 
-def _feed(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+def _laid_out(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        return x if x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
     x = np.asarray(x)
     return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 

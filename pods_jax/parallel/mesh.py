@@ -40,3 +40,18 @@ def num_shards(mesh: Mesh) -> int:
 
 def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, P())
+
+
+_OVERLAP = (
+    "xla_enable_async_all_gather",
+    "xla_tpu_enable_async_collective_fusion",
+    "xla_tpu_enable_async_collective_fusion_fuse_all_gather",
+    "xla_tpu_enable_async_collective_fusion_multiple_steps",
+    "xla_tpu_overlap_compute_collective_tc",
+)
+
+
+def overlap_options(mesh: Mesh) -> dict[str, str]:
+    """Compiler options with which TPUs gather the next weights while they multiply; none on other devices."""
+    on_tpus = mesh.size > 1 and mesh.devices.flat[0].platform == "tpu"
+    return dict.fromkeys(_OVERLAP, "true") if on_tpus else {}

@@ -77,8 +77,8 @@ class ForwardFlops(NamedTuple):
 
 def scoring_flops(c: ModelConfig, P: int, m: int, S: int, T: int, lora: LoraConfig) -> ForwardFlops:
     """A forward pass over P groups of m rollouts, each prompt computed once."""
-    tokens = P * S + P * m * (T - 1)
-    attention = attention_flops(c, P * S, S) + attention_flops(c, P * m * (T - 1), S + T - 1)
+    tokens = P * S + P * m * T
+    attention = attention_flops(c, P * S, S) + attention_flops(c, P * m * T, S + T)
     return ForwardFlops(
         matrices=matrix_flops(c, tokens),
         attention_and_adapters=attention + adapter_flops(c, lora, tokens),

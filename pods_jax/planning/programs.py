@@ -31,7 +31,7 @@ from pods_jax.rollout.sampler import capacity, planned_passes
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.prompts import char_tokenizer, load_dataset
 from pods_jax.training.reference import make_scorer
-from pods_jax.training.run import optimizer_of, scratch_config, update_function
+from pods_jax.training.run import computed, optimizer_of, scratch_config, update_function
 
 # ---------------------------------------------------------------- the shapes of a run
 
@@ -80,7 +80,7 @@ def run_shapes(config: Config, devices: Any) -> RunShapes:
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
     validate_on_devices(config, num_shards(mesh))
     sampling_mesh = make_mesh(**config.mesh.sampling, devices=devices) if config.mesh.sampling else mesh
-    model = Decoder(planned_model(config), remat=config.model.remat, compute_dtype=config.model.compute_dtype)
+    model = Decoder(planned_model(config), **computed(config))
     state = state_shapes(model, optimizer_of(config), mesh, config.lora)
     full = _full_weights(config, model, mesh)
     base = _frozen_base(config, full, mesh)

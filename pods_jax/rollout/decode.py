@@ -77,9 +77,9 @@ def attend(
         return x.reshape(B, K, g, G, -1).swapaxes(1, 2).reshape(B * g, K, G, -1)
 
     q = q.reshape(B * g, K, G, h) * h**-0.5
-    to_own = jnp.einsum("rkgh,rkhu->rkgu", q, own.k).astype(jnp.float32)
+    to_own = jnp.einsum("rkgh,rkhu->rkgu", q, own.k, preferred_element_type=jnp.float32)
     to_own = jnp.where(jnp.arange(U) <= t, to_own, -jnp.inf)
-    to_prompt = jnp.einsum("bkmh,bkhs->bkms", by_block(q), prompts.k).astype(jnp.float32)
+    to_prompt = jnp.einsum("bkmh,bkhs->bkms", by_block(q), prompts.k, preferred_element_type=jnp.float32)
     to_prompt = jnp.where(valid[:, None, None], to_prompt, -jnp.inf)
     top = jnp.maximum(to_own.max(-1, keepdims=True), by_row(to_prompt.max(-1, keepdims=True)))
     to_own = jnp.exp(to_own - top)
@@ -281,11 +281,10 @@ def prefill(
     """The hidden state after each prompt's last token, and every layer's prompt keys and values."""
     S = prompts.shape[1]
     angles = decoder.rope_angles(c, jnp.arange(S)[None, None])
-    mask = decoder.causal(S)
     x = weights["embed"][prompts][:, None]
     caches = []
     for w in weights["layers"]:
-        x, kv = decoder.layer(c, w, x, angles, mask)
+        x, kv = decoder.layer(c, w, x, angles)
         caches.append(prompt_cache(kv))
     last = jnp.maximum(prompt_lengths - 1, 0)
     x = jnp.take_along_axis(x[:, 0], last[:, None, None], axis=1)[:, 0]

@@ -11,6 +11,7 @@ from pods_jax.models import save_pretrained
 from pods_jax.models.loading import own_dtype
 from pods_jax.models.lora import merge
 from pods_jax.models.peft_adapter import save_adapter
+from pods_jax.parallel.hosts import is_main
 from pods_jax.training.checkpoint import restored_run
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.workdir import is_workdir
@@ -26,7 +27,7 @@ def export_checkpoint(
     and it is not quantised, else that of the policy.
 
     Adapters are merged into the weights (as dequantised, where they were quantised); `out/adapter` holds them apart, in
-    PEFT's format.
+    PEFT's format. Of several processes all must call it; the main one writes.
 
     Raises:
       UserError: the workdir holds no checkpoint, or was made by another config; `out` holds anything but an earlier
@@ -38,7 +39,8 @@ def export_checkpoint(
     with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run, writing(out, "--out"):
         tokenizer = run.data.tokenizer
         files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
-        mark(out, workdir)
+        if is_main():
+            mark(out, workdir)
         if dtype is None and config.model.path:
             dtype = own_dtype(config.model.path)
         save_pretrained(out, run.model, merge(run.policy_params()), tokenizer=files, dtype=dtype)

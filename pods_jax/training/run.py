@@ -183,15 +183,18 @@ def load_policy(
         _check_vocabulary(config.model.path, data.tokenizer, checkpoint.config)
         _check_context(config, data, checkpoint.config)
         model, params = load_checkpoint(checkpoint, dtype=config.model.dtype, mesh=mesh)
-        return model.clone(remat=config.model.remat, compute_dtype=config.model.compute_dtype), params
-    model = Decoder(
-        scratch_config(config, data.tokenizer), remat=config.model.remat, compute_dtype=config.model.compute_dtype
-    )
+        return model.clone(**computed(config)), params
+    model = Decoder(scratch_config(config, data.tokenizer), **computed(config))
     if config.warm_start.num_steps:
         params = warm_started_params(config, model, data.dataset, data.tokenizer, on_warm_start)
         params = jax.tree.map(lambda x: x.astype(config.model.dtype), params)
         return model, place(params, param_shardings(model.config, mesh))
     return model, init_sharded(model_weights(model.config), config.seed, mesh, config.model.dtype)
+
+
+def computed(config: Config) -> dict[str, str | None]:
+    """How a Decoder computes: its fields of these names."""
+    return {name: getattr(config.model, name) for name in ("attention", "remat", "compute_dtype")}
 
 
 def init_sharded(weights: Any, seed: int, mesh: jax.sharding.Mesh, dtype: str = "float32") -> Params:

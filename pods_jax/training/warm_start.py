@@ -21,7 +21,7 @@ from pods_jax.data.examples import Dataset
 from pods_jax.data.tokenizers import CharTokenizer
 from pods_jax.learner.logprobs import project
 from pods_jax.learner.optimizer import make_optimizer
-from pods_jax.models import decoder
+from pods_jax.models import attention, decoder
 from pods_jax.models.decoder import Decoder, Params, init_params
 
 STEPS_PER_CALL = 50
@@ -46,7 +46,12 @@ def warm_started_params(
 
 def fingerprint(config: Config, dataset: Dataset) -> str:
     """A hash of what decides the result: configs, the code of model, loss, optimizer, data, this file; the backend."""
-    made_by = (decoder, *map(inspect.getmodule, (project, make_optimizer, dataset.demonstrate)), sys.modules[__name__])
+    made_by = (
+        attention,
+        decoder,
+        *map(inspect.getmodule, (project, make_optimizer, dataset.demonstrate)),
+        sys.modules[__name__],
+    )
     content = {
         "sections": [to_dict(s) for s in (config.model, config.data, config.warm_start)],
         "code": [inspect.getsource(module) for module in made_by],

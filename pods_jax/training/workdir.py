@@ -14,7 +14,7 @@ from pods_jax.io import finite, local_path, make_folder, read_json, read_jsonl, 
 from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
-    "mesh.", "model.remat", "optimizer.micro_batch_size_per_device", "optimizer.logprob_chunk_size",
+    "mesh.", "model.attention", "model.remat", "optimizer.micro_batch_size_per_device", "optimizer.logprob_chunk_size",
     "rollout.chunk_size", "rollout.max_cache_bytes_per_device", "evaluation.batch_size", "reward.num_workers",
     "training.max_minutes", "training.checkpoint_every_", "training.keep_", "training.max_skipped_updates",
     "training.log_samples_every_steps",

@@ -1,5 +1,6 @@
 """Meshes and partition rules; run as a script, the child of the multi-device test (eight simulated CPU devices)."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -19,6 +20,7 @@ from pods_jax.buckets import pad_prompts
 from pods_jax.config.schema import ObjectiveConfig, OptimizerConfig
 from pods_jax.errors import UserError
 from pods_jax.learner import Batch, init_state, make_optimizer, make_update, state_shapes
+from pods_jax.models import attention
 from pods_jax.models.decoder import Decoder, ModelConfig, Weight, model_weights
 from pods_jax.models.shardings import param_shardings
 from pods_jax.parallel import batch_sharding, make_mesh
@@ -116,7 +118,7 @@ def report():
     """What the child measured on each mesh against one device."""
     flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    child = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
+    child = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600)
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout)
 
@@ -156,6 +158,16 @@ def test_data_parallel_micro_batches_exchange_nothing_but_gradients(report):
     assert report["data parallel"] == ["all-reduce"]
 
 
+def test_attention_in_chunks_exchanges_nothing(report):
+    assert report["data parallel in chunks"] == ["all-reduce"]
+
+
+@pytest.mark.parametrize("implementation", ["chunked", "splash"])
+def test_attention_does_not_depend_on_the_mesh(report, implementation):
+    """Groups split in four, heads in two."""
+    assert report[f"attention {implementation}"] < 1e-5
+
+
 def test_the_head_is_not_sent_again_for_every_chunk_of_tokens(report):
     """Bytes that a device sends for all tokens at once, and for a fifth of them at a time."""
     assert report["sent in chunks"] < 1.1 * report["sent at once"]
@@ -168,9 +180,13 @@ def test_an_update_keeps_the_states_shardings(report, mesh):
 
 
 def test_weights_are_gathered_one_layer_at_a_time(on_mesh):
-    """The largest gather is of one layer's weight, half of a stack of two; embedding and head are smaller here."""
+    """The largest gather is of one layer's weight, half of a stack of two; embedding and head are smaller here.
+
+    Or it is of the embedded tokens of a device, of which the embedding's parts give it parts: 2 groups of 2 by 5.
+    """
     stacks = jax.tree.leaves(model_weights(CONFIG)["layers"], is_leaf=lambda x: isinstance(x, Weight))
-    assert on_mesh["largest_gather"] <= max(math.prod(w.shape[1:]) for w in stacks)
+    embedded = 2 * 2 * 5 * CONFIG.hidden_size
+    assert on_mesh["largest_gather"] <= max(embedded, *(math.prod(w.shape[1:]) for w in stacks))
 
 
 def test_a_device_is_given_its_parts_alone(on_mesh):
@@ -237,7 +253,8 @@ def on_devices(shape, micro_batch_size):
     update = update_on(mesh, MODEL, micro_batch_size, chunk_size=16)  # two tokens of each of 8 groups
     batch = jax.device_put(batch, batch_sharding(mesh))
     program = update.lower(state, batch).compile()
-    part_bytes = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves((state, batch)))
+    used = state, batch._replace(behaviour_logprobs=None)  # which no correction asks for
+    part_bytes = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(used))
     before = jax.tree.map(lambda x: x.sharding, state)
     parts = jax.tree.map(lambda x: x.addressable_shards[0].data.shape, state.params)
     after, metrics, logprobs = program(state, batch)
@@ -269,11 +286,34 @@ def moved(shardings, state):
 
 
 def collectives(program_text):
-    """(name, elements of its largest array) of every collective."""
+    """(name, elements of its largest array) of every collective that is not of token ids."""
     names = r"= (.*) (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\("
     for shapes, name in re.findall(names, program_text):
-        sizes = [math.prod(map(int, filter(None, s.split(",")))) for s in re.findall(r"\[([\d,]*)\]", shapes)]
-        yield name, max(sizes)
+        sizes = [math.prod(map(int, filter(None, s.split(",")))) for s in re.findall(r"f\d+\[([\d,]*)\]", shapes)]
+        yield name, max(sizes, default=0)
+
+
+@contextlib.contextmanager
+def chunks_of(size):
+    """Attention in chunks of so many tokens, however short."""
+    usual, attention.CHUNKS = attention.CHUNKS, (size, size)
+    yield
+    attention.CHUNKS = usual
+
+
+def attention_on_a_mesh(implementation):
+    """The largest difference to whole scores on one device."""
+    rng = np.random.default_rng(0)
+    shapes = (4, 2, 5, 4, 8), *[(4, 2, 5, 2, 8)] * 2, *[(4, 1, 3, 2, 8)] * 2
+    q, k, v, kp, vp = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes)
+    prefix = attention.Prefix(attention.KV(kp, vp), jnp.arange(3) < jnp.array([[1], [2], [3], [3]]))
+    arrays = q, attention.KV(k, v), prefix
+    mesh = mesh_of((2, 2, 2))
+    split = jax.tree.map(lambda x: jax.device_put(x, batch_sharding(mesh)), arrays)
+    attend = jax.jit(attention.attend, static_argnums=(3, 4))
+    with chunks_of(2):
+        found = attend(*split, implementation, batch_sharding(mesh))
+    return largest_difference(found, attend(*arrays, "whole"))
 
 
 def largest_difference(a, b):
@@ -282,9 +322,14 @@ def largest_difference(a, b):
 
 def main():
     (completions, state, metrics, logprobs), _ = on_devices((1, 1, 1), None)
+    with chunks_of(2):
+        chunked = program_text((8, 1, 1), 7, micro_batch_size=16)
     at_once, in_chunks = (traffic(program_text((2, 2, 2), 256, chunk_size=size)) for size in (None, 32))
     report = {
         "data parallel": sorted({name for name, _ in collectives(program_text((8, 1, 1), 7, micro_batch_size=16))}),
+        "data parallel in chunks": sorted({name for name, _ in collectives(chunked)}),
+        "attention chunked": attention_on_a_mesh("chunked"),
+        "attention splash": attention_on_a_mesh("splash"),
         "sent at once": sum(t.sent_bytes for t in at_once.values()),
         "sent in chunks": sum(t.sent_bytes for t in in_chunks.values()),
     }
