@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pods_jax.cache import trim_after_compiling
@@ -54,7 +55,10 @@ class Contender:
     def __init__(self, name: str, options: Mapping[str, Any]):
         self.name = name
         command = [sys.executable, "-m", __name__, name, json.dumps(options)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
+        )
         self._answer()  # warm
 
     def turn(self) -> Turn:
