@@ -3,8 +3,8 @@
     python experiments/train.py --config configs/mixed.py:pilot_commit --workdir runs/mixed/pilot_commit
 
 Two in five prompts are subtractions, which the warm start never shows and which are never right. Half of the sums have
-no carry, and are right from the start. The other sums are right the more rarely, the more carries they have. So accuracy
-begins at about 35 % and ends below 60 %.
+no carry, and are right from the start. The other sums are right the more rarely, the more carries they have. So
+accuracy begins at about 35 % and ends below 60 %.
 
 The arguments differ only in allocation and selection: `:grpo`, `:dapo` (dynamic sampling), `:pilot_commit`, `:pods` and
 `:pilot_commit_pods`. All groups have n = 32 rollouts. `:grpo` and `:pods` generate 512 rollouts a step, `:dapo` 1,536 a

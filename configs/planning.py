@@ -5,9 +5,9 @@
 
 None of these settings was trained; the published settings are in configs/paper/.
 
-Arguments: `:qwen2.5-7b` (default) and `:llama-3.2-3b` train all weights, split over all devices; a step has 32 groups of
-n = 128 rollouts, of which m = 32 are kept, as on the paper's 8 GPUs. `:qwen2.5-3b-lora` trains adapters of rank 64 on a
-bfloat16 base; a step has a group of n = 64 with m = 16, as on the paper's single GPU.
+Arguments: `:qwen2.5-7b` (default) and `:llama-3.2-3b` train all weights, split over all devices; a step has 32 groups
+of n = 128 rollouts, of which m = 32 are kept, as on the paper's 8 GPUs. `:qwen2.5-3b-lora` trains adapters of rank 64
+on a bfloat16 base; a step has a group of n = 64 with m = 16, as on the paper's single GPU.
 """
 
 from ml_collections import ConfigDict

@@ -3,8 +3,8 @@
     python experiments/train.py --config configs/paper/gsm8k_qwen7b_full.py:pods --workdir runs/a100_pods
 
 Published (mean of 5 and 4 runs, best of 16 evaluations): `:pods` 87.9 %, `:grpo_ga` 87.0 %; PODS reaches 99 % of the
-other's best 1.75 times as fast. No configuration of these runs was released. Model, hardware and groups are known from
-the names of the runs; everything else, with the arguments, comes from configs/paper/gsm8k_qwen3b_full.py.
+other's best 1.75 times as fast. No configuration of these runs was released. The names of the runs give the groups;
+everything except these, model and hardware comes, with the arguments, from configs/paper/gsm8k_qwen3b_full.py.
 """
 
 from pathlib import Path
