@@ -74,8 +74,8 @@ def evaluate() -> None:
 def export() -> None:
     """Export a run's checkpoint, for example with --config configs/demo.py --workdir runs/demo --out exported/demo
 
-    Writes a folder that transformers loads. For a LoRA run it merges the weights, and PEFT loads out/adapter. If several
-    hosts share the weights, see docs/scaling.md.
+    Writes a folder that transformers loads. For a LoRA run it merges the weights, and PEFT loads out/adapter. For
+    weights that are split over several hosts, see docs/scaling.md.
     """
     parser = experiment_parser(inspect.getdoc(export))
     parser.add_argument("--out", required=True, help="the folder to write")
