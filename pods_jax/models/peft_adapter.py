@@ -70,7 +70,7 @@ FREE = {
 def save_adapter(path: str | Path, adapters: Params, lora: LoraConfig, base_model: str | None = None) -> None:
     """Writes a folder that `peft.PeftModel.from_pretrained(model, path)` loads; base_model: the base's name.
 
-    All of several processes must call it; the main one writes.
+    If there are several processes, all must call it; the main one writes.
     """
     folder = Path(path)
     adapters = to_host(adapters)

@@ -59,7 +59,7 @@ def write_folder(
 
     All files are first written beside their place. Then an old config.json is removed, the files are moved in, and the
     new config.json comes last: a folder that has one is complete. Older weights are replaced, other files are kept.
-    All of several processes must call it, as each holds a part of the weights; the main one writes.
+    If there are several processes, all must call it, as each holds a part of the weights; the main one writes.
     dtype: precision of the written weights; None: their own.
 
     Raises:
@@ -84,7 +84,7 @@ def write_folder(
 def _write(
     folder: Path, shards: list[list[StoredTensor]], params: Params, dtype: str, tokenizer: SavesFiles | None, text: str
 ) -> None:
-    """All files, in the order of `write_folder`; text: of config.json."""
+    """Writes all files, in the order of `write_folder`. text: the contents of config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     for left_by_a_kill in folder.glob(f"{PARTIAL}*"):
         shutil.rmtree(left_by_a_kill)

@@ -78,7 +78,8 @@ def _problem(gold: str) -> tuple[Callable, Mapping[str, Any]]:
     """The scorer and the entry of a gold, after the entry's own answer got the full score."""
     try:
         problem = exact_json.loads(gold)
-        name, entry = str(problem["dataset"]), problem["entry"]
+        name = str(problem["dataset"])
+        entry = problem["entry"]
         answer = str(entry["answer"])
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"reasoning_gym: the gold {gold[:80]!r} is not {{'dataset': .., 'entry': ..}}") from error
