@@ -2,9 +2,8 @@
 
     python experiments/train.py --config configs/demo.py --workdir runs/demo
 
-Arguments, which differ only in n, m and the rule: `:pods` (default; n = 64, m = 16, max_variance), `:grpo`
-(n = m = 16), `:grpo_ga` (n = m = 64), `:random` and `:max_reward` (n = 64, m = 16). Options follow a comma:
-`:pods,n=128,m=8`.
+The arguments differ only in n, m and the rule: `:pods` (default; n = 64, m = 16, max_variance), `:grpo` (n = m = 16),
+`:grpo_ga` (n = m = 64), `:random` and `:max_reward` (n = 64, m = 16). Options follow a comma: `:pods,n=128,m=8`.
 """
 
 from ml_collections import ConfigDict
@@ -25,9 +24,14 @@ def get_config(argument: str = "pods") -> ConfigDict:
     c.rollout.max_completion_length = 7
 
     # Policy: 0.2M parameters from scratch, 1,000 supervised steps: after 600 some seeds have not learned when to carry.
-    c.model.hidden_size, c.model.num_hidden_layers, c.model.intermediate_size = 96, 2, 256
-    c.model.num_attention_heads, c.model.num_key_value_heads = 4, 2
-    c.warm_start.num_steps, c.warm_start.batch_size, c.warm_start.learning_rate = 1000, 128, 3e-3
+    c.model.hidden_size = 96
+    c.model.num_hidden_layers = 2
+    c.model.intermediate_size = 256
+    c.model.num_attention_heads = 4
+    c.model.num_key_value_heads = 2
+    c.warm_start.num_steps = 1000
+    c.warm_start.batch_size = 128
+    c.warm_start.learning_rate = 3e-3
 
     # Method.
     c.rollout.num_prompts = 16

@@ -1,15 +1,17 @@
-"""Prompts of mixed difficulty, to compare who gets rollouts: some are solved already, some can be learnt, some never.
+"""Prompts of mixed difficulty, to compare allocators: some are solved already, some can be learnt, some never.
 
     python experiments/train.py --config configs/mixed.py:pilot_commit --workdir runs/mixed/pilot_commit
 
-Two in five prompts are subtractions, which the warm start never saw and which are never right. Half of the sums have no
-carry, and are right from the start; of the others, the more carries, the rarer the right answer. So accuracy begins at
-about 35 % and ends below 60 %. Arguments, which differ only in allocation and selection: `:grpo`, `:dapo` (dynamic
-sampling), `:pilot_commit`, `:pods` and `:pilot_commit_pods`. All groups are of n = 32; a step generates 512 rollouts
-for :grpo and :pods, 1,536 a round for :dapo, 768 a round for the other two: the proportions of Pilot-Commit's authors
-(Kim et al. 2026, arXiv 2605.26606), whose steps have one round. The fewer prompts are left to learn, the more rounds a
-step has here; when none are, the run ends. The learning rate is constant, so that the length of a run has no part in
-its curve; evaluations are frequent and cheap, for `pods_jax.analysis.curves.rollouts_to_target`.
+Two in five prompts are subtractions, which the warm start never shows and which are never right. Half of the sums have
+no carry, and are right from the start. The other sums are right the more rarely, the more carries they have. So
+accuracy begins at about 35 % and ends below 60 %.
+
+The arguments differ only in allocation and selection: `:grpo`, `:dapo` (dynamic sampling), `:pilot_commit`, `:pods` and
+`:pilot_commit_pods`. All groups have n = 32 rollouts. `:grpo` and `:pods` generate 512 rollouts a step, `:dapo` 1,536 a
+round, and the other two 768 a round: the proportions of Pilot-Commit's authors (Kim et al. 2026, arXiv 2605.26606),
+whose steps have one round. Here a step has more rounds as fewer prompts are left to learn; when none is left, the run
+ends. The learning rate is constant, so that the length of a run does not affect its curve. Evaluations are frequent and
+cheap, for `pods_jax.analysis.curves.rollouts_to_target`.
 """
 
 from ml_collections import ConfigDict
@@ -17,8 +19,8 @@ from ml_collections import ConfigDict
 from pods_jax.config import default_config
 from pods_jax.config.methods import set_method, sizes
 
-OPTIONS = {"candidates": 48, "on_exhausted": "train_partial"}  # pilots of 8 of n, whose successes must lie in 1..6
-GRPO_LOSS = {  # of all: only the allocation is compared
+OPTIONS = {"candidates": 48, "on_exhausted": "train_partial"}  # pilots of 8 rollouts, of which 1 to 6 must be right
+GRPO_LOSS = {  # the same loss as the others, since only the allocation is compared
     "objective.loss_type": "grpo", "objective.epsilon_high": None, "objective.mask_truncated_completions": False
 }  # fmt: skip
 METHODS = {
@@ -43,11 +45,16 @@ def get_config(argument: str = "pilot_commit") -> ConfigDict:
     c.rollout.max_completion_length = 7
 
     # Policy: 0.2M parameters from scratch, 600 supervised steps.
-    c.model.hidden_size, c.model.num_hidden_layers, c.model.intermediate_size = 96, 2, 256
-    c.model.num_attention_heads, c.model.num_key_value_heads = 4, 2
-    c.warm_start.num_steps, c.warm_start.batch_size, c.warm_start.learning_rate = 600, 128, 2e-3
+    c.model.hidden_size = 96
+    c.model.num_hidden_layers = 2
+    c.model.intermediate_size = 256
+    c.model.num_attention_heads = 4
+    c.model.num_key_value_heads = 2
+    c.warm_start.num_steps = 600
+    c.warm_start.batch_size = 128
+    c.warm_start.learning_rate = 2e-3
 
-    # Method: three candidates for a prompt trained on.
+    # Method: three candidates for each prompt that is trained on.
     c.rollout.num_prompts = 16
     set_method(c, argument, METHODS)
 

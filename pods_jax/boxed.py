@@ -1,4 +1,4 @@
-r"""The contents of `\boxed{..}`, of a model's output or of a data set's solution. All is linear in the text."""
+r"""The contents of `\boxed{..}` in an output or in a data set's solution, found in time linear in the text."""
 
 import re
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ _GLUE = re.compile(r"[\s$]{0,8}(?:[,;&]|\band\b|\bor\b)(?:[\s$,;&]|\band\b|\bor\
 
 
 def in_box(text: str) -> str | None:
-    r"""The contents of the balanced `\boxed{..}` or `\fbox{..}` that starts last; escaped braces do not count.
+    r"""The contents of the last balanced `\boxed{..}` or `\fbox{..}`, by where they start; None if there is none.
 
-    Boxes with nothing but a comma, "and" or "or" between them are one answer in parts: their different contents are
-    joined by commas. Where no box is balanced, a number right after a `\boxed` without braces counts.
+    Escaped braces do not count. Boxes with only a comma, "and" or "or" between them are parts of one answer: their
+    different contents are joined by commas. If no box is balanced, a number right after a bare `\boxed` counts.
     """
     boxes = sorted(_boxes(text))
     if not boxes:
@@ -26,7 +26,7 @@ def in_box(text: str) -> str | None:
 
 
 class _Box(NamedTuple):
-    """Places in a text: of the command, of its contents, of its closing brace."""
+    """The places in a text of a box's command, of its contents, and of its closing brace."""
 
     start: int
     inside: int

@@ -1,4 +1,4 @@
-"""Caches between runs, of warm starts and compiled programs; and host memory that compilation leaves held."""
+"""Caches of warm starts and compiled programs, shared by runs; and release of the memory that compilation used."""
 
 import ctypes
 import functools
@@ -18,17 +18,17 @@ def cache_folder(name: str) -> Path:
 
 
 def programs_folder() -> Path:
-    """Folder of compiled programs: one for each kind of processor, as homes are shared between machines."""
+    """Folder of compiled programs, one for each kind of processor, since machines may share a home folder."""
     kind = hashlib.sha256(str(processor_kind()).encode()).hexdigest()[:12]
     return cache_folder("programs") / f"{platform.machine()}-{kind}"
 
 
 def keep_programs() -> None:
-    """Lets JAX keep what takes half a second or more to compile, in at most 4 GB, for the next process to load.
+    """Makes JAX store programs that take half a second or more to compile, in at most 4 GB, for later processes.
 
-    PODS_JAX_PROGRAMS=0 switches it off; a JAX_COMPILATION_CACHE_DIR of the user's takes its place. Programs are run as
-    they are found, so only the user may write the folder. Processes that share it lock it (JAX does, for a bounded
-    one), and one that cannot write it compiles.
+    PODS_JAX_PROGRAMS=0 switches it off, and the user's JAX_COMPILATION_CACHE_DIR replaces the folder. Programs are run
+    as they are found, so only the user may write to the folder. JAX locks it, as it is bounded in size, for processes
+    that share it. A process that cannot write to it compiles its programs.
     """
     if os.environ.get("PODS_JAX_PROGRAMS") == "0" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
@@ -50,9 +50,10 @@ def keep_programs() -> None:
 
 @functools.cache
 def trim_after_compiling() -> None:
-    """From now on, what compilations of half a second or more have freed goes back to the system (with glibc).
+    """From now on, returns memory to the system after each compilation of half a second or more (with glibc).
 
-    Its allocator would keep it: 0.3 GB after the update of a model of 135 million parameters, beside 1.6 GB of state.
+    glibc's allocator would keep it: 0.3 GB after the update of a model of 135 million parameters, beside 1.6 GB of
+    state.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""The common part of the command lines: --config with overrides, --workdir, --json, one-line errors of exit code 2."""
+"""The common part of the command lines: --config with overrides, --workdir, --json, and one-line errors."""
 
 import argparse
 import json
@@ -15,14 +15,14 @@ from pods_jax.io import finite
 
 
 def experiment_parser(doc: str) -> argparse.ArgumentParser:
-    """Arguments of a command line that works on one experiment."""
+    """A parser for command lines that work on one experiment."""
     parser = config_parser(doc)
     parser.add_argument("--workdir", required=True, help="where the run's files are, or will be written")
     return parser
 
 
 def config_parser(doc: str) -> argparse.ArgumentParser:
-    """Arguments of a command line that needs no more than an experiment's config."""
+    """A parser for command lines that need only an experiment's config."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -36,12 +36,12 @@ Compiled programs are kept for the next run in {programs_folder()} (PODS_JAX_PRO
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    """The argument that chooses among a workdir's checkpoints."""
+    """Adds the argument that chooses one of a workdir's checkpoints."""
     parser.add_argument("--checkpoint", default="newest", metavar="WHICH", help="newest (default), best, or a step")
 
 
 def add_count(parser: argparse.ArgumentParser, name: str, least: int = 1, **options: Any) -> None:
-    """An argument that is an integer of at least `least`, or several of them; options: of `add_argument`."""
+    """Adds an argument of one or several integers of at least `least`. options: further arguments of `add_argument`."""
 
     def integer(text: str) -> int:
         if int(text) < least:
@@ -52,7 +52,7 @@ def add_count(parser: argparse.ArgumentParser, name: str, least: int = 1, **opti
 
 
 def add_distributed(parser: argparse.ArgumentParser) -> None:
-    """Arguments of a command line that several processes may run together."""
+    """Adds the arguments of a command line that several processes may run together."""
     group = parser.add_argument_group("several processes, each of which runs this command line")
     group.add_argument("--distributed", action="store_true", help="find each other (on Slurm, GKE and Cloud TPU)")
     group.add_argument("--coordinator", metavar="HOST:PORT", help="find each other here: the first process's address")
@@ -61,7 +61,7 @@ def add_distributed(parser: argparse.ArgumentParser) -> None:
 
 
 def start_distributed(args: argparse.Namespace) -> None:
-    """Joins the other processes, if the arguments of `add_distributed` say that there are any. Before JAX is used."""
+    """Joins the other processes, if the arguments of `add_distributed` name any. It must run before JAX is used."""
     _check_distributed(args)
     if args.coordinator or args.distributed:
         from pods_jax.parallel import start  # imports JAX, which not every command line needs
@@ -91,10 +91,10 @@ def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespac
 
 
 def overrides(arguments: Sequence[str]) -> list[str]:
-    """The SECTION.KEY=VALUE of every argument that a parser did not know.
+    """The overrides SECTION.KEY=VALUE in the arguments that a parser did not know.
 
     Raises:
-      UserError: one of them is no override.
+      UserError: an argument is no override.
     """
     strangers = [a for a in arguments if not a.startswith("--config.")]
     if strangers:
@@ -103,12 +103,12 @@ def overrides(arguments: Sequence[str]) -> list[str]:
 
 
 def print_json(value: Any) -> None:
-    """One line on stdout; null for the numbers that JSON does not have (infinite, NaN)."""
+    """Prints one line of JSON to stdout, with null for numbers that JSON lacks (infinite, NaN)."""
     print(json.dumps(finite(value)))
 
 
 def main_with_errors(main: Callable[[], None]) -> None:
-    """Runs a command line; bad input is one line on stderr and exit code 2."""
+    """Runs a command line; bad input gives one line on stderr and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would advise to install torch
     keep_programs()
     trim_after_compiling()

@@ -20,7 +20,7 @@ from pods_jax.cli import (
 
 
 def _command(main: Callable[[], None]) -> Callable[[], None]:
-    """The same function, whose bad input is one line on stderr and exit code 2."""
+    """The same function, except that bad input gives one line on stderr and exit code 2."""
     return functools.wraps(main)(lambda: main_with_errors(main))
 
 
@@ -28,8 +28,8 @@ def _command(main: Callable[[], None]) -> Callable[[], None]:
 def train() -> None:
     """Train a policy, for example with --config configs/demo.py --workdir runs/demo --config.seed=1
 
-    Goes on from the workdir's last checkpoint if it holds one. --json ends with a one-line summary. On several hosts,
-    see docs/scaling.md.
+    Continues from the workdir's last checkpoint if there is one. --json prints a one-line summary at the end. For
+    several hosts, see docs/scaling.md.
     """
     parser = experiment_parser(inspect.getdoc(train))
     add_distributed(parser)
@@ -54,8 +54,8 @@ def train() -> None:
 def evaluate() -> None:
     """Evaluate a run's checkpoint, for example with --config configs/demo.py --workdir runs/demo
 
-    Overrides may change what is evaluated, such as --config.evaluation.num_samples=16. --json ends with a one-line
-    summary. On several hosts, see docs/scaling.md.
+    Overrides may change the evaluation, such as --config.evaluation.num_samples=16. --json prints a one-line summary at
+    the end. For several hosts, see docs/scaling.md.
     """
     parser = experiment_parser(inspect.getdoc(evaluate))
     add_checkpoint(parser)
@@ -74,8 +74,8 @@ def evaluate() -> None:
 def export() -> None:
     """Export a run's checkpoint, for example with --config configs/demo.py --workdir runs/demo --out exported/demo
 
-    Writes a folder that transformers loads; for a LoRA run the weights are merged, and out/adapter is what PEFT loads.
-    On several hosts, where no single one holds all weights, see docs/scaling.md.
+    Writes a folder that transformers loads. For a LoRA run it merges the weights, and PEFT loads out/adapter. For
+    weights that are split over several hosts, see docs/scaling.md.
     """
     parser = experiment_parser(inspect.getdoc(export))
     parser.add_argument("--out", required=True, help="the folder to write")
@@ -98,11 +98,11 @@ def export() -> None:
 def plan() -> None:
     """Plan a step before the hardware is rented: --config configs/planning.py:qwen2.5-7b --topology v5p:2x2x2
 
-    Compiles the programs of a training step (sampling; scoring, if there is a KL; update) for this machine's devices
-    (--topology local) or for a TPU slice that is not there (the extra 'plan' brings its compiler), with no weights.
-    Reports memory, arithmetic, communication, and the least time of each. model.path may be a hub id in
-    `pods_jax.models.shapes`, whose files are not needed. --sweep m (or n) raises how many rollouts are trained on (or
-    generated) until memory runs out, and --out draws the curve. --json ends with one line.
+    Compiles the programs of a training step (sampling; scoring, if there is a KL; update) without weights, for this
+    machine's devices (--topology local) or for a TPU slice that is not there (the extra 'plan' brings its compiler).
+    Reports memory, arithmetic, communication and the shortest possible time of each program. model.path may be a hub id
+    in `pods_jax.models.shapes`, whose files are not needed. --sweep m (or n) raises the number of rollouts trained on
+    (or generated) until memory runs out, and --out draws the curve. --json prints one line at the end.
     """
     parser = config_parser(inspect.getdoc(plan))
     parser.add_argument("--topology", default="local", help="local, or CHIP:LAYOUT such as v5e:4x4 or v5p:2x2x2")

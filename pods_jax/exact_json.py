@@ -1,6 +1,6 @@
-"""JSON that gives back what went in: tuples, sets, dictionaries with keys of any kind, and the numbers that JSON lacks.
+"""JSON that keeps tuples, sets, dictionaries with keys of any type, and the numbers that JSON lacks.
 
-A data set writes a scorer's entry into its gold, and the verifier, in another process, reads it: both use this.
+A data set writes an entry into its gold with `dumps`, and the verifier, in another process, reads it with `loads`.
 """
 
 import json
@@ -11,7 +11,7 @@ _TAG = "__kind__"
 
 
 def dumps(value: Any) -> str:
-    """The text of a value; what JSON has no form for becomes its `str`."""
+    """The text of a value. An object of a type that has no form here becomes its `str`."""
     return json.dumps(_packed(value), default=str)
 
 
@@ -19,7 +19,7 @@ def loads(text: str) -> Any:
     """The value of a text.
 
     Raises:
-      ValueError: for a text that is not JSON.
+      ValueError: the text is not JSON.
     """
     return json.loads(text, object_hook=_unpacked)
 

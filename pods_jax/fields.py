@@ -1,7 +1,7 @@
-"""Fields of files that others wrote (config.json, GGUF metadata, ...), checked by type and range before they are used.
+"""Checks of fields in files that others wrote (config.json, GGUF metadata, ...), by type and range, before their use.
 
-A table of rules, one a field, says what a file may hold; what it does not hold is one line that names file, field and
-value. It imports neither JAX nor any reader.
+A table of rules, one for each field, says which values a file may hold. Any other value is an error of one line that
+names file, field and value. This module imports neither JAX nor any reader.
 """
 
 import math
@@ -20,7 +20,7 @@ class Rule(NamedTuple):
     """The values that a field may have.
 
     Attributes:
-      words: them in words, after "must be".
+      words: the values in words, to follow "must be".
       fits: whether a value is one of them.
     """
 
@@ -29,17 +29,17 @@ class Rule(NamedTuple):
 
 
 def whole(low: int, high: int = INT32) -> Rule:
-    """Integers from `low` to `high`; true and 4.0 are none."""
+    """Integers from `low` to `high`; true and 4.0 are no integers."""
     return Rule(f"a whole number in {low}..{high}", lambda x: type(x) is int and low <= x <= high)
 
 
 def real(low: float | int, high: float | int) -> Rule:
-    """Numbers strictly between two bounds; NaN is none."""
+    """Numbers strictly between two bounds; NaN is not a number."""
     return Rule(f"a number above {low:g} and below {high:g}", lambda x: type(x) in (int, float) and low < x < high)
 
 
 def list_of(rule: Rule) -> Rule:
-    """Lists of what fits `rule`."""
+    """Lists of values that fit `rule`."""
     return Rule(f"a list, each entry {rule.words}", lambda x: type(x) is list and all(map(rule.fits, x)))
 
 
@@ -53,10 +53,10 @@ END_IDS = Rule("an id or a list of ids", lambda x: ID.fits(x) or (type(x) is lis
 
 
 def field(raw: Mapping[str, Any], name: str, rule: Rule, place: Path | str, default: Any = REQUIRED) -> Any:
-    """The value of a field, `default` where it is absent.
+    """The value of a field, or `default` if it is absent. place: the file, for messages.
 
     Raises:
-      UserError: the value does not fit, or the field is absent and has no default. `place` names the file.
+      UserError: the value does not fit the rule, or the field is absent and has no default.
     """
     if name not in raw:
         if default is REQUIRED:
@@ -68,14 +68,14 @@ def field(raw: Mapping[str, Any], name: str, rule: Rule, place: Path | str, defa
 
 
 def check_fields(raw: Mapping[str, Any], rules: Mapping[str, Rule], place: Path | str) -> None:
-    """UserError for the first field of `raw` that does not fit its rule; fields without a rule are free."""
+    """Raises a UserError for the first field of `raw` that does not fit its rule; fields without a rule are free."""
     for name, rule in rules.items():
         if name in raw:
             field(raw, name, rule, place)
 
 
 def check_only(raw: Mapping[str, Any], only: Mapping[str, Any], place: Path | str) -> None:
-    """UserError for a field of `raw` that is there with another value than the one that `only` has for it."""
+    """Raises a UserError for a field of `raw` whose value differs from the one in `only`."""
     for name, value in only.items():
         if raw.get(name, value) != value:
             raise UserError(f"{place}: {name} = {shown(raw[name])} is not supported, only {value!r}")
@@ -87,12 +87,12 @@ def without_nulls(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value of unknown size in a message: as Python writes it, its middle left out where it is long."""
+    """A value of unknown size, for a message: as Python writes it, without its middle if it is long."""
     return _printable(_short.repr(value))
 
 
 def one_line(text: object, length: int = 300) -> str:
-    """Text from elsewhere as part of a message: printable, without line feeds, at most `length` characters."""
+    """A text of unknown content, for a message: printable, on one line, and at most `length` characters long."""
     words = _printable(" ".join(str(text)[: 4 * length].split()))
     return words if len(words) <= length else words[: length - 3] + "..."
 

@@ -1,7 +1,7 @@
-"""GGUF files: metadata and tensors of a model, read from whatever a file holds, for weights and tokenizers alike.
+"""Reading GGUF files: a model's metadata and tensors, for its weights and its tokenizer.
 
-Every length that a file states is compared with its end before it is used, so a damaged or hostile file is an error
-within the time that reading its header takes. Numbers of the format are those of the `gguf` package.
+Every length that a file states is compared with the file's end before it is used. So a damaged or hostile file is an
+error, found in the time that its header takes to read. The format's numbers are those of the `gguf` package.
 """
 
 import re
@@ -15,10 +15,12 @@ import numpy as np
 from pods_jax.errors import UserError
 from pods_jax.fields import REQUIRED, Rule, field, one_line, shown, whole
 
-MAGIC, VERSIONS = b"GGUF", (2, 3)
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""Types of metadata that are one number, as `struct` and NumPy write them."""
-STRING, ARRAY = 8, 9
+"""The types of metadata that are one number, with their codes in `struct` and NumPy."""
+STRING = 8
+ARRAY = 9
 MOST_DIMENSIONS = 4
 PIECE = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 COUNT = whole(0)
@@ -28,9 +30,9 @@ class Tensor(NamedTuple):
     """A tensor of a file.
 
     Attributes:
-      shape: of its numbers, the slowest axis first.
+      shape: shape of its numbers, with the slowest axis first.
       kind: member of `gguf.GGMLQuantizationType`.
-      data: its bytes, [..., bytes of a row], mapped from the file.
+      data: its bytes [..., bytes of a row], mapped from the file.
     """
 
     shape: tuple[int, ...]
@@ -39,17 +41,18 @@ class Tensor(NamedTuple):
 
 
 class GGUFFile:
-    """A GGUF file, or all pieces of one that was split: its metadata by key, and its tensors by name.
+    """A GGUF file, or all pieces of a split one: its metadata by key, and its tensors by name.
 
     Raises:
-      UserError: the file is not GGUF or is damaged, is not the first of its pieces or lacks one, or lacks a key that
-        is asked for with `file[key]`.
+      UserError: the file is not GGUF or is damaged, is a later piece, a piece is missing, or `file[key]` asks for a key
+        that is missing.
     """
 
     def __init__(self, path: Path):
         self.path = path
         first = _Header(path)
-        self._values, self.tensors = first.values, first.tensors()
+        self._values = first.values
+        self.tensors = first.tensors()
         for piece in self._other_pieces():
             more = _Header(piece).tensors()
             if twice := more.keys() & self.tensors.keys():
@@ -65,7 +68,7 @@ class GGUFFile:
         return _decoded(self._values[key], f"{self.path}: metadata '{key}'")
 
     def field(self, key: str, rule: Rule, default: Any = REQUIRED) -> Any:
-        """The metadata `key`, `default` where it is absent. UserError if it does not fit the rule."""
+        """The value of `key` in the metadata, or `default` if it is absent. UserError if it does not fit the rule."""
         if key not in self and default is not REQUIRED:
             return default
         return field({key: self[key]}, key, rule, self.path)
@@ -77,7 +80,7 @@ class GGUFFile:
         return iter(self._values)
 
     def _other_pieces(self) -> list[Path]:
-        """The files beside this one, which holds the metadata, among which llama.cpp's gguf-split spread a model."""
+        """The other files of a model that llama.cpp's gguf-split has split; this first one holds the metadata."""
         count = self.field("split.count", whole(0, 99_999), 1)
         if count < 2:
             return []
@@ -90,7 +93,7 @@ class GGUFFile:
 
 
 def _decoded(value: Any, place: str) -> Any:
-    """Text of what a header keeps as bytes; other values as they are."""
+    """The texts of a value that a header keeps as bytes; other values as they are."""
     try:
         if isinstance(value, bytes):
             return value.decode()
@@ -105,11 +108,15 @@ def _decoded(value: Any, place: str) -> Any:
 
 
 class _Damaged(ValueError):
-    """A file that is not as the format asks; the message says why, without the path."""
+    """The file violates the format; the message says how, without the path."""
 
 
 class _Header:
-    """The beginning of one file. values: metadata, with text as bytes and arrays as lists of bytes or NumPy's."""
+    """The beginning of one file.
+
+    Attributes:
+      values: the metadata, with texts as bytes, and arrays as lists of bytes or NumPy arrays.
+    """
 
     def __init__(self, path: Path):
         self._path = path
@@ -123,7 +130,7 @@ class _Header:
             raise UserError(f"{path}: no such file") from None
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-        except ValueError as error:  # NumPy's for an empty file, too
+        except ValueError as error:  # also NumPy's error for an empty file
             raise UserError(f"{path}: not a readable GGUF file: {one_line(error)}") from error
 
     def tensors(self) -> dict[str, Tensor]:

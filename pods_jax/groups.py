@@ -1,4 +1,4 @@
-"""The host-side records that pass between the rooms: prompts, requests, and groups of verified rollouts."""
+"""The records on the host that pass between the parts of a step: prompts, requests, and groups of verified rollouts."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ class Prompt:
     """A tokenised training example.
 
     Attributes:
-      uid: its place in the stream; names the group and its random keys, and is never reused in a run.
-      index: number of the training example.
+      uid: its place in the stream, which names its group and random keys, and is never used again in a run.
+      index: number of its training example.
       text, gold, kind: the example's fields.
       tokens: the rendered prompt's token ids.
-      epoch: how many times the stream has gone through all examples before.
+      epoch: number of times that the stream went through all examples before.
     """
 
     uid: int
@@ -29,11 +29,11 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Generate `count` rollouts for a prompt.
+    """An order to generate `count` rollouts for a prompt.
 
     Attributes:
       stage: "plain", "pilot" or "commit", for the accounts.
-      first: the sample index of the first of them; what a prompt gets in several requests must not overlap.
+      first: sample index of the first of these rollouts; the indices of a prompt's requests must not overlap.
     """
 
     prompt: Prompt
@@ -47,12 +47,13 @@ class Group:
     """The verified rollouts of one request, or of several for the same prompt (see `joined`).
 
     Attributes:
-      tokens, logprobs: [n, T] as the sampler returned them; lengths, truncated: [n].
+      tokens, logprobs: [n, T] as the sampler returned them.
+      lengths, truncated: [n] length in tokens, and whether the limit cut the completion.
       texts: the n decoded completions.
-      rewards: [n] what the advantage sees; correct: [n] raw correctness, what allocators filter on.
-      policy_versions: [n] the step after which the parameters that generated each were taken.
-      reasons: why each was judged as it was (see `pods_jax.rewards.Verdict`).
-      parts: [n] each, what the reward is made of, by name; NaN where a part says nothing.
+      rewards: [n] rewards from which advantages are computed; correct: [n] raw correctness, by which allocators decide.
+      policy_versions: [n] version of the policy that generated each: the step after which it was taken.
+      reasons: the n reasons of the verdicts (see `pods_jax.rewards.Verdict`).
+      parts: [n] each, the parts of the rewards by name; NaN where a part has no value.
     """
 
     request: Request
@@ -69,11 +70,11 @@ class Group:
 
 
 ARRAYS = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
-"""The fields of a group that are arrays with an entry for each rollout."""
+"""The names of a group's fields that are arrays with an entry for each rollout."""
 
 
 def joined(groups: Sequence[Group]) -> Group:
-    """One group of all rollouts of a prompt's groups, in order; the request is the first's, with the counts' sum."""
+    """One group with the rollouts of a prompt's groups, in order. Its request is the first, with the total count."""
     first = groups[0]
     return Group(
         request=dataclasses.replace(first.request, count=sum(g.request.count for g in groups)),
@@ -85,7 +86,7 @@ def joined(groups: Sequence[Group]) -> Group:
 
 
 def subset(group: Group, rows: np.ndarray) -> Group:
-    """The group of some of its rollouts, by their rows; its request asks for so many."""
+    """A group with only the given rows of a group's rollouts; the count of its request is their number."""
     return Group(
         request=dataclasses.replace(group.request, count=len(rows)),
         texts=tuple(group.texts[i] for i in rows),
@@ -99,7 +100,7 @@ def subset(group: Group, rows: np.ndarray) -> Group:
 
 
 def pack_groups(groups: Sequence[Group]) -> dict:
-    """The state of groups whose token arrays are equally long; {} for none."""
+    """The state of groups whose token arrays are equally long; {} for no groups."""
     if not groups:
         return {}
     whole = joined(groups)
@@ -129,12 +130,12 @@ def unpack_groups(state: Mapping) -> list[Group]:
 
 
 def unpack_prompt(state: Mapping) -> Prompt:
-    """The prompt of its `dataclasses.asdict`."""
+    """The prompt that `dataclasses.asdict` packed."""
     return Prompt(**{**state, "tokens": tuple(state["tokens"])})
 
 
 def pack_table(table: Mapping[int, int]) -> np.ndarray:
-    """[k, 2] the table's pairs, in order of their insertion."""
+    """[k, 2] the table's pairs, in the order of their insertion."""
     return np.array(list(table.items()), np.int64).reshape(-1, 2)
 
 

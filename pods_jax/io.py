@@ -1,4 +1,4 @@
-"""Folders that are written into: what the system refuses is a UserError that names the folder and its role."""
+"""Reading and writing files. A refusal by the system becomes a UserError that names the folder and its role."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ def local_path(path: str | Path, role: str) -> Path:
     """The path with ~ expanded.
 
     Raises:
-      UserError: it is the URL of another place than this machine's file system.
+      UserError: the path is a URL of a place outside of this machine's file system.
     """
     if "://" in str(path):
         raise UserError(f"{role} {path} is a URL: only folders of this machine's file system can be used")
@@ -33,24 +33,24 @@ def writing(path: Path, role: str = "workdir") -> Iterator[None]:
 
 
 def make_folder(path: Path, role: str) -> None:
-    """Makes a folder, and those that it lies in, unless it is there.
+    """Makes a folder and its parents, unless they exist.
 
     Raises:
-      UserError: it cannot be made.
+      UserError: the folder cannot be made.
     """
     with writing(path, role):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def refuse_unwritable(path: Path, role: str) -> None:
-    """Raises a UserError if the path is not, or cannot become, a folder that can be written to; makes nothing."""
+    """Raises a UserError if the path is not, and cannot become, a writable folder. It makes nothing."""
     present = next(p for p in (path, *path.absolute().parents) if p.exists())
     if not (present.is_dir() and os.access(present, os.W_OK)):
         raise UserError(f"{role} {path} cannot be written: {present} is not a folder that can be written to")
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replaces a file whole or not at all, also if the machine loses power."""
+    """Replaces a file entirely or not at all, even if the machine loses power."""
     partial = path.with_name(path.name + ".partial")
     with open(partial, "w", encoding="utf-8") as file:
         file.write(text)
@@ -60,7 +60,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a few megabytes. UserError if the file is absent or holds anything else."""
+    """The object in a JSON file of at most a few megabytes. UserError if the file is absent or holds anything else."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_JSON_BYTES + 1)
@@ -80,14 +80,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 MAX_JSON_BYTES = 4 << 20
-"""More than any config or index of shards has; parsed, JSON may take some thirty times its size."""
+"""Limit on JSON files, above the size of any config or index of shards. Parsed JSON takes up to 30 times its size."""
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The records of a JSON-lines file, [] if there is none; a line torn by a kill is left out.
+    """The records of a JSON-lines file, or [] if there is no file. A last line without its end is left out.
 
     Raises:
-      UserError: a line before the last is no JSON object.
+      UserError: another line is no JSON object.
     """
     if not path.is_file():
         return []

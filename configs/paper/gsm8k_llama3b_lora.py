@@ -3,8 +3,8 @@
     python experiments/train.py --config configs/paper/gsm8k_llama3b_lora.py:pods --workdir runs/llama_pods
 
 Published (mean of 10 runs, best of 9 evaluations), right *and* well-formatted (`both` in eval.jsonl): `:pods` 55.9 %,
-`:grpo` 39.1 %; PODS is at 99 % of GRPO's best in a third of its time. By the answer alone (`accuracy`) the best are
-57.3 % and 58.0 %. Arguments as in configs/paper/gsm8k_qwen3b_lora.py, whose sources and LoRA this follows.
+`:grpo` 39.1 %; PODS reaches 99 % of GRPO's best in a third of its time. By the answer only (`accuracy`) the best are
+57.3 % and 58.0 %. Arguments, sources and LoRA are those of configs/paper/gsm8k_qwen3b_lora.py.
 """
 
 from pathlib import Path

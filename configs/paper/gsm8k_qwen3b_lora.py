@@ -3,7 +3,7 @@
     pip install -e '.[cuda,quantize]'
     python experiments/train.py --config configs/paper/gsm8k_qwen3b_lora.py:pods --workdir runs/gsm8k_pods
 
-Published (mean of 10 runs, best of 12 evaluations): `:pods` 82.6 %, `:grpo` 81.6 %; PODS is at 99 % of GRPO's best in
+Published (mean of 10 runs, best of 12 evaluations): `:pods` 82.6 %, `:grpo` 81.6 %; PODS reaches 99 % of GRPO's best in
 half its time. Ablations: `:pods,n=128` (n of 32, 64, 128, 256), `:pods,m=4` (m of 8, 4, 2), `:random`, `:max_reward`,
 `:percentile`, `:pods,normalize=before`; `:grpo_ga` trains on all 64. Data: the hub, or --config.data.path=FOLDER.
 
@@ -18,11 +18,11 @@ from pods_jax.config.methods import set_method
 
 METHODS = {
     "pods": {},  # [paper], [code] num_generations_{reward,grad}: n = 64, m = 16
-    "grpo": {},  # [paper] the baseline: generate m
-    "grpo_ga": {},  # [ours] on one device: generate n and train on all
+    "grpo": {},  # [paper] the baseline: generates m rollouts
+    "grpo_ga": {},  # [ours] on one device: generates n rollouts, and trains on all
     "random": {},  # [code] RandomGRPO
     "max_reward": {},  # [code] MaxRewardGRPO
-    "percentile": {},  # [paper]; sizes as the others
+    "percentile": {},  # [paper] with the sizes of the others
 }
 
 
@@ -33,8 +33,9 @@ def get_config(argument: str = "pods") -> ConfigDict:
     c.model.dtype = "bfloat16"  # [code] bf16 where supported; the adapters are float32
     c.model.remat = "full"  # [code] gradient checkpointing
 
-    # Adapters on a base in 4 bits: [code] r = alpha = 64 on all seven projections.
-    c.lora.rank, c.lora.alpha = 64, 64.0
+    # Adapters of all seven projections, on a base in 4 bits. [code]
+    c.lora.rank = 64  # [code]
+    c.lora.alpha = 64.0  # [code]
     c.lora.quantize_base = "nf4"  # [code] load_in_4bit
 
     c.data.name = "gsm8k"  # [code]
@@ -45,25 +46,30 @@ def get_config(argument: str = "pods") -> ConfigDict:
     )
 
     # Reward: correctness 1, format 0.1, tags 0.1, with a lenient reading of the answer. [code]
-    c.reward.task, c.reward.parts = "pods_lenient", "pods_single_device"
-    c.reward.format = "think_answer"  # [code] evaluations report the form too
+    c.reward.task = "pods_lenient"  # [code]
+    c.reward.parts = "pods_single_device"  # [code]
+    c.reward.format = "think_answer"  # [code] evaluations report the format too
 
     c.rollout.num_prompts = 1  # [code] per-device batch and accumulation 1
     c.rollout.temperature = 0.9  # [code]
     c.rollout.max_prompt_length = c.rollout.max_completion_length = 512  # [code]
 
-    # Objective: on-policy, one update a batch, no KL; mean and deviation over the kept, unbiased, + 1e-4. [code]
-    # Here log-probabilities are those of the sampling temperature; in [code] the update forgets it.
+    # Objective: on-policy, one update a batch, no KL; mean and unbiased deviation over the kept, + 1e-4. [code]
+    # Here the update's log-probabilities are at the sampling temperature; [code] leaves the temperature out there.
     c.objective.loss_type = "grpo"  # [code] mean over a sequence's tokens, then over sequences
     c.objective.beta = 0.0  # [code]
 
     c.optimizer.learning_rate = 5e-6  # [code] constant
-    c.optimizer.adam_beta1, c.optimizer.adam_beta2 = 0.9, 0.99  # [code] with 8-bit moments, here float32
-    c.optimizer.weight_decay, c.optimizer.max_grad_norm = 0.1, 0.1  # [code]
+    c.optimizer.adam_beta1 = 0.9  # [code] with 8-bit moments, here float32
+    c.optimizer.adam_beta2 = 0.99  # [code]
+    c.optimizer.weight_decay = 0.1  # [code]
+    c.optimizer.max_grad_norm = 0.1  # [code]
 
-    c.training.max_minutes, c.training.num_steps = 360.0, 8000  # [paper] 6 hours; [code] max_steps, never reached
+    c.training.max_minutes = 360.0  # [paper] 6 hours
+    c.training.num_steps = 8000  # [code] max_steps, never reached
     c.training.eval_every_minutes = 30.0  # [code]
-    c.evaluation.num_prompts, c.evaluation.num_samples = 1319, 5  # [code] the test set, five times
+    c.evaluation.num_prompts = 1319  # [code] the test set
+    c.evaluation.num_samples = 5  # [code]
     c.evaluation.temperature = 0.9  # [code]
     c.evaluation.batch_size = 64  # [ours] memory only
 

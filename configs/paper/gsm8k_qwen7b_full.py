@@ -2,9 +2,9 @@
 
     python experiments/train.py --config configs/paper/gsm8k_qwen7b_full.py:pods --workdir runs/a100_pods
 
-Published (mean of 5 and 4 runs, best of 16 evaluations): `:pods` 87.9 %, `:grpo_ga` 87.0 %; PODS is at 99 % of the
-other's best 1.75 times as fast. No configuration of these runs was released: all but model, hardware and groups (in the
-names of the runs) is taken over from configs/paper/gsm8k_qwen3b_full.py, with its arguments.
+Published (mean of 5 and 4 runs, best of 16 evaluations): `:pods` 87.9 %, `:grpo_ga` 87.0 %; PODS reaches 99 % of the
+other's best 1.75 times as fast. No configuration of these runs was released. The names of the runs give the groups;
+everything except these, model and hardware comes, with the arguments, from configs/paper/gsm8k_qwen3b_full.py.
 """
 
 from pathlib import Path
@@ -19,6 +19,6 @@ METHODS = GSM8K.METHODS
 
 def get_config(argument: str = "pods") -> ConfigDict:
     c = GSM8K.get_config(argument)
-    c.model.path = "Qwen/Qwen2.5-7B-Instruct"  # [paper] 7B; that it is the instructed one is [ours]
+    c.model.path = "Qwen/Qwen2.5-7B-Instruct"  # [paper] 7B; [ours] its instructed model
     c.optimizer.micro_batch_size_per_device = 4  # [ours] memory only
     return c

@@ -2,11 +2,11 @@
 
     python experiments/train.py --config configs/paper/math_qwen3b_lora.py:pods --workdir runs/math_pods
 
-Published (mean of 10 runs, best of 12 evaluations): `:pods` 50.4 %, `:grpo` 48.9 %; PODS is at 99 % of GRPO's best in
-half its time. Arguments as in configs/paper/gsm8k_qwen3b_lora.py. Their training golds were cut at the first closing
-brace, so that half a fraction was the gold of some; here golds are whole.
+Published (mean of 10 runs, best of 12 evaluations): `:pods` 50.4 %, `:grpo` 48.9 %; PODS reaches 99 % of GRPO's best in
+half its time. Arguments and sources are those of configs/paper/gsm8k_qwen3b_lora.py. The authors' training golds were
+cut at the first closing brace, so that some were half a fraction; here golds are whole.
 
-Data: the hub, or --config.data.path=FOLDER --config.data.eval_path=FILE. Sources as in gsm8k_qwen3b_lora.py.
+Data: the hub, or --config.data.path=FOLDER --config.data.eval_path=FILE.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ METHODS = {
     "pods": sizes(32, 8),  # [paper], [code]
     "grpo": sizes(8, 8),  # [paper], [code]
     "grpo_ga": sizes(32, 32),  # [ours]
-    "random": sizes(32, 8),  # [ours] the paper has the rules on GSM8K alone
+    "random": sizes(32, 8),  # [ours] the paper has the rules on GSM8K only
     "max_reward": sizes(32, 8),  # [ours]
     "percentile": sizes(32, 8),  # [ours]
 }
@@ -29,7 +29,8 @@ METHODS = {
 
 def get_config(argument: str = "pods") -> ConfigDict:
     c = GSM8K.get_config()
-    c.data.name, c.data.eval_name = "math", "math500"  # [code] all seven subjects, MATH-500
+    c.data.name = "math"  # [code] all seven subjects
+    c.data.eval_name = "math500"  # [code]
     c.evaluation.num_prompts = 500  # [code] of which 496 have prompts of at most 512 tokens
     set_method(c, argument, METHODS)
     c.optimizer.micro_batch_size_per_device = min(4, c.selection.num_kept)  # [ours] memory only

@@ -1,9 +1,9 @@
-"""PODS paper, SciKnowEval-Chemistry. The paper's released code and runs have nothing of this setting.
+"""PODS paper, SciKnowEval-Chemistry. The released code and runs do not contain this setting.
 
     python experiments/train.py --config configs/paper/sciknoweval_chemistry.py:pods --workdir runs/chemistry_pods
 
-No published score. Of its values only the data set and the comparison are the paper's; model, hardware (one L40S),
-sizes and all else are ours, taken over from configs/paper/gsm8k_qwen3b_lora.py, with its arguments.
+There is no published score. Only the data set and the comparison are the paper's. Model, hardware (one L40S), sizes and
+everything else are ours: they come, with the arguments, from configs/paper/gsm8k_qwen3b_lora.py.
 """
 
 from pathlib import Path

@@ -2,12 +2,12 @@
 
     python experiments/train.py --config configs/pilot_commit/deepmath_1p5b.py:pilot_commit --workdir runs/deepmath_pc
 
-Published, rollouts generated until the target accuracy: `:pilot_commit` 10.6 million, `:grpo` 16.0, `:dapo` 42.0. The
-three differ in the allocation alone. `:pilot_commit_pods` is ours: of each union, PODS keeps a quarter. `:grpo,n=64`
-sets the rollouts a prompt of the baselines.
+Published, millions of rollouts generated until the target accuracy: `:pilot_commit` 10.6, `:grpo` 16.0, `:dapo` 42.0.
+The three differ only in the allocation. `:pilot_commit_pods` is ours: PODS keeps a quarter of each union. `:grpo,n=64`
+sets the rollouts of a prompt for the baselines.
 
 Sources: [code] the authors' repository (databricks/pilot-commit, 6def20e) and its scripts; [paper] arXiv 2605.26606;
-[ours] where neither says. What differs: [code] has a test split of DeepMath, here it is 200 problems that are left out.
+[ours] where neither says. One difference: [code] has a test split of DeepMath; here 200 problems are left out for it.
 """
 
 from ml_collections import ConfigDict
@@ -49,35 +49,49 @@ METHODS = methods(128, "max_variance")  # [code]
 def get_config(argument: str = "pilot_commit") -> ConfigDict:
     c = default_config()
     c.model.path = "Qwen/Qwen2.5-Math-1.5B"  # [paper]
-    c.model.compute_dtype, c.model.remat = "bfloat16", "full"  # [ours] speed and memory only
-    c.mesh.data, c.mesh.fsdp = 1, -1  # [ours]
+    c.model.compute_dtype = "bfloat16"  # [ours] speed and memory only
+    c.model.remat = "full"  # [ours] memory only
+    c.mesh.data = 1  # [ours]
+    c.mesh.fsdp = -1  # [ours]
 
-    c.data.name, c.data.eval_name = "deepmath", "math500"  # [paper], and one of the validation sets of [code]
+    c.data.name = "deepmath"  # [paper]
+    c.data.eval_name = "math500"  # [code] one of its validation sets
     c.data.system_prompt = ""  # [code]
     c.data.prompt_template = (  # [code] asks for the same in other words
         "{question}\n\nThink step by step, and put your final answer within \\boxed{}."
     )
-    # Correct or not; a penalty grows over the last half of the length, which the allocators' filters do not see. [code]
-    c.reward.task, c.reward.parts = "math", {"correctness": 1.0, "overlong": 1.0}
+    # Correctness, and a penalty over the last half of the length, which the allocators do not see. [code]
+    c.reward.task = "math"  # [code]
+    c.reward.parts = {"correctness": 1.0, "overlong": 1.0}  # [code]
     c.reward.overlong_cache_length = 4096  # [code] overlong_buffer
 
     c.rollout.num_prompts = 128  # [code] train_batch_size
-    c.rollout.temperature, c.rollout.top_p = 1.0, 1.0  # [code]
-    c.rollout.max_prompt_length, c.rollout.max_completion_length = 2048, 8192  # [code]
+    c.rollout.temperature = 1.0  # [code]
+    c.rollout.top_p = 1.0  # [code]
+    c.rollout.max_prompt_length = 2048  # [code]
+    c.rollout.max_completion_length = 8192  # [code]
 
     # Token mean, clip-higher, dual clip; no KL, no entropy bonus. [code]
     c.objective.loss_type = "dapo"  # [code] token-mean
-    c.objective.epsilon, c.objective.epsilon_high, c.objective.delta = 0.2, 0.28, 10.0  # [code]
+    c.objective.epsilon = 0.2  # [code]
+    c.objective.epsilon_high = 0.28  # [code]
+    c.objective.delta = 10.0  # [code]
     c.objective.advantage_epsilon = 1e-6  # [code] verl's
     c.objective.steps_per_generation = 4  # [code] 4 updates of 32 prompts a step
 
-    c.optimizer.learning_rate, c.optimizer.warmup_steps = 1e-6, 40  # [code] 10 steps of 4 updates, constant afterwards
-    c.optimizer.weight_decay, c.optimizer.max_grad_norm = 0.1, 1.0  # [code]
+    c.optimizer.learning_rate = 1e-6  # [code] constant after the warm-up
+    c.optimizer.warmup_steps = 40  # [code] 10 steps of 4 updates
+    c.optimizer.weight_decay = 0.1  # [code]
+    c.optimizer.max_grad_norm = 1.0  # [code]
     c.optimizer.micro_batch_size_per_device = 2  # [ours] memory only
 
-    c.training.num_steps, c.training.eval_every_steps, c.training.checkpoint_every_steps = 1000, 5, 20  # [code]
-    c.evaluation.num_prompts, c.evaluation.num_samples = 500, 1  # [code] all of MATH-500, once
-    c.evaluation.temperature, c.evaluation.top_p = 1.0, 0.7  # [code]
+    c.training.num_steps = 1000  # [code]
+    c.training.eval_every_steps = 5  # [code]
+    c.training.checkpoint_every_steps = 20  # [code]
+    c.evaluation.num_prompts = 500  # [code] all of MATH-500
+    c.evaluation.num_samples = 1  # [code]
+    c.evaluation.temperature = 1.0  # [code]
+    c.evaluation.top_p = 0.7  # [code]
     c.evaluation.sets = {  # [code] small sets 32 times, the others once
         "aime24": {"num_samples": 32},
         "aime25": {"num_samples": 32},

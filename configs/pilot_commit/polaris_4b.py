@@ -2,8 +2,8 @@
 
     python experiments/train.py --config configs/pilot_commit/polaris_4b.py:pilot_commit --workdir runs/polaris_4b_pc
 
-Published, rollouts generated until the target accuracy: `:pilot_commit` 1.7 million, `:grpo` 2.5, `:dapo` never.
-Arguments and sources as in configs/pilot_commit/deepmath_1p5b.py, from which this differs as below.
+Published, millions of rollouts generated until the target accuracy: `:pilot_commit` 1.7, `:grpo` 2.5, `:dapo` never.
+Arguments, sources and all keys that are not set below are those of configs/pilot_commit/deepmath_1p5b.py.
 """
 
 from pathlib import Path
@@ -14,12 +14,12 @@ from pods_jax.config.load import load_module
 from pods_jax.config.methods import set_method
 
 DEEPMATH = load_module(Path(__file__).with_name("deepmath_1p5b.py"))
-METHODS = DEEPMATH.methods(64, "random")  # [code]; their DAPO script sets n = 16, against its name and the paper
+METHODS = DEEPMATH.methods(64, "random")  # [code]; its DAPO script sets n = 16, unlike its name and the paper
 
 
 def get_config(argument: str = "pilot_commit") -> ConfigDict:
     c = DEEPMATH.get_config("grpo")
-    c.model.path = "Qwen/Qwen3-4B-Base"  # [paper] Qwen3-4B; that it is the base model is [ours]
+    c.model.path = "Qwen/Qwen3-4B-Base"  # [paper] Qwen3-4B; [ours] its base model
     c.data.name = "polaris"  # [paper]
     c.reward.parts = "correctness"  # [code] no overlong penalty
     c.reward.overlong_cache_length = None  # [code]

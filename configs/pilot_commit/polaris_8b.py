@@ -2,9 +2,9 @@
 
     python experiments/train.py --config configs/pilot_commit/polaris_8b.py:pilot_commit --workdir runs/polaris_8b_pc
 
-Published, rollouts generated until the target accuracy: `:pilot_commit` 1.0 million, `:grpo` 1.6, `:dapo` 2.7.
-No script of this run was released: all but the model and n is taken over from configs/pilot_commit/polaris_4b.py, with
-its arguments.
+Published, millions of rollouts generated until the target accuracy: `:pilot_commit` 1.0, `:grpo` 1.6, `:dapo` 2.7.
+No script of this run was released. All but the model and n comes, with the arguments, from
+configs/pilot_commit/polaris_4b.py.
 """
 
 from pathlib import Path

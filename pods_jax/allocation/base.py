@@ -1,4 +1,4 @@
-"""The interface between the training loop and an allocator, and what allocators are built on.
+"""The interface between the training loop and an allocator, and the parts that allocators are built from.
 
 A step asks for requests, generates and verifies their rollouts, and reports the groups; it repeats that round until the
 allocator hands over groups to train on. All state is on the host and goes through `state_dict`.
@@ -20,7 +20,7 @@ from pods_jax.registry import Registry
 
 
 class Exhausted(Exception):
-    """No more groups can be had under the allocator's rules; the run ends in good order, with this message."""
+    """The allocator's rules allow no more groups: the run ends in good order, with this message."""
 
 
 @runtime_checkable
@@ -57,19 +57,19 @@ class Allocator(Protocol):
         """
 
     def held(self) -> Sequence[Group]:
-        """The groups that it may still hand over; all that is neither handed over nor held counts as discarded."""
+        """The groups that it may still hand over; a group that is neither handed over nor held counts as discarded."""
 
     def metrics(self) -> dict[str, float]:
         """Counters (cumulative, part of the state) and gauges, under full metric names."""
 
     def state_dict(self) -> dict:
-        """All that decides the future: JSON-able values and numpy arrays, nested in dicts and lists.
+        """Everything that later decisions depend on: JSON-able values and numpy arrays, nested in dicts and lists.
 
-        To be taken while no requests are under way: after `observe`, before the next `requests`.
+        It is only called while no requests are under way: after `observe`, before the next `requests`.
         """
 
     def load_state_dict(self, state: dict) -> None:
-        """Goes on from where `state_dict` was taken."""
+        """Continues from the state that `state_dict` returned."""
 
 
 ALLOCATORS: Registry[Callable[[Config], Allocator]] = Registry("allocation.name")
@@ -78,7 +78,7 @@ register = ALLOCATORS.register
 
 
 def generator(seed: int, use: str, *counters: int) -> np.random.Generator:
-    """Random numbers by name: the same for the same arguments, on every machine; different ones for any other."""
+    """A source of random numbers named by its arguments: equal arguments give equal numbers on every machine."""
     return np.random.default_rng([seed, zlib.crc32(use.encode()), *counters])
 
 
@@ -89,7 +89,7 @@ ROLLOUTS = ("rollouts_generated", "rollouts_handed_over", "rollouts_discarded")
 
 
 class Accounts:
-    """Counters that only grow, by name: the three of ROLLOUTS, and the allocator's own."""
+    """Counters by name, which only grow: the three of ROLLOUTS, and the allocator's own."""
 
     def __init__(self, names: Sequence[str]):
         self.counts = dict.fromkeys((*ROLLOUTS, *names), 0)
@@ -120,7 +120,7 @@ def num_rollouts(groups: Iterable[Group]) -> int:
 
 
 def age_metrics(batch: Sequence[Group]) -> dict[str, float]:
-    """Mean and maximum over the groups of the steps between a group's first rollout and its last; 0 for none."""
+    """Mean and maximum, over the groups, of the steps between a group's oldest and newest policy; 0 for no groups."""
     ages = [int(np.ptp(g.policy_versions)) for g in batch] or [0]
     return {"allocation/age_mean": float(np.mean(ages)), "allocation/age_max": float(max(ages))}
 
@@ -129,14 +129,16 @@ def age_metrics(batch: Sequence[Group]) -> dict[str, float]:
 
 
 class OneRound:
-    """A step of one round, whose groups are all trained on: a subclass says who gets how many, and learns from it.
+    """Base of allocators whose steps have one round, and train on all its groups.
+
+    A subclass decides how many rollouts each prompt gets (`requests`), and learns from the groups (`learn`).
 
     Attributes:
-      num_prompts: P; n: rollouts a prompt, on average; accounts: the counters.
+      num_prompts: P; n: average number of rollouts of a prompt; accounts: the counters.
     """
 
     def __init__(self, config: Config, counters: Sequence[str] = ()):
-        """counters: names of the subclass's own."""
+        """counters: names of the subclass's own counters."""
         self.num_prompts = config.rollout.num_prompts
         self.n = config.rollout.num_generations
         self.accounts = Accounts(counters)
@@ -145,7 +147,7 @@ class OneRound:
         raise NotImplementedError
 
     def learn(self, groups: Sequence[Group]) -> None:
-        """Takes note of a step's groups before they are trained on."""
+        """Learns from a step's groups before they are trained on."""
         raise NotImplementedError
 
     def observe(self, groups: list[Group]) -> list[Group]:
@@ -168,13 +170,13 @@ class OneRound:
 
 
 class Choosing(OneRound):
-    """The same, for a subclass that draws candidates, of which P get rollouts; the others come again next epoch."""
+    """Base of allocators that draw candidates, of which P get rollouts; the others come again in the next epoch."""
 
     def __init__(self, config: Config):
         super().__init__(config, ("candidates", "passed_over"))
 
     def draw(self, stream: Stream, count: int) -> list[Prompt]:
-        """`count` candidates, but at most an epoch of them, and P at least."""
+        """`count` candidates: at most an epoch of them, and at least P."""
         drawn = stream.next(max(min(count, stream.num_examples), self.num_prompts))
         self.accounts.add("candidates", len(drawn))
         self.accounts.add("passed_over", len(drawn) - self.num_prompts)

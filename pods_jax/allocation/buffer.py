@@ -1,4 +1,4 @@
-"""Groups that wait for a later round or step: the replay buffer, of bounded number and age, and copies to keep."""
+"""The replay buffer: groups that wait for a later round or step, bounded in number and in age."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +10,10 @@ from pods_jax.groups import ARRAYS, Group, pack_groups, unpack_groups
 
 
 def detached(group: Group) -> Group:
-    """The group with arrays of its own: a group that was just generated has views, which keep its round's [P, n, T]
-    arrays alive for as long as it waits."""
+    """A copy of the group, with arrays of its own.
+
+    The arrays of a group that was just generated are views, which keep all of its round's [P, n, T] arrays in memory.
+    """
     arrays = {name: getattr(group, name).copy() for name in ARRAYS}
     parts = {name: values.copy() for name, values in group.parts.items()}
     return dataclasses.replace(group, parts=parts, **arrays)
@@ -19,18 +21,18 @@ def detached(group: Group) -> Group:
 
 @dataclasses.dataclass(frozen=True)
 class Waiting:
-    """A group in the buffer, the step that it was added in, and the variance of its outcomes (see `Outcome`)."""
+    """A group in the buffer, the step in which it was added, and the variance of its outcomes (see `Outcome`)."""
 
     group: Group
     step: int
     variance: float
 
 
-# ---------------------------------------------------------------- who leaves first
+# ---------------------------------------------------------------- the order of leaving
 
 
 Order = Callable[[Sequence[Waiting], np.random.Generator], Sequence[int] | np.ndarray]
-"""The places of what waits, listed from the first to the last added; the first of them leaves first."""
+"""A function of the waiting groups, in the order of their arrival; it gives their places in the order of leaving."""
 
 
 def _random(waiting: Sequence[Waiting], rng: np.random.Generator) -> np.ndarray:
@@ -38,17 +40,17 @@ def _random(waiting: Sequence[Waiting], rng: np.random.Generator) -> np.ndarray:
 
 
 def _max_variance(waiting: Sequence[Waiting], rng: np.random.Generator) -> list[int]:
-    """The largest variance first, of equal ones the latest step, within it the first added, as the authors' code."""
+    """The largest variance first; equal ones by the latest step, then by the order of adding, as the authors' code."""
     return sorted(range(len(waiting)), key=lambda i: (-waiting[i].variance, -waiting[i].step))
 
 
 def _max_variance_oldest(waiting: Sequence[Waiting], rng: np.random.Generator) -> list[int]:
-    """The largest variance first, of equal ones the one that has waited longest."""
+    """The largest variance first; among equal ones, the group that has waited longest."""
     return sorted(range(len(waiting)), key=lambda i: -waiting[i].variance)
 
 
 def _most_recent(waiting: Sequence[Waiting], rng: np.random.Generator) -> list[int]:
-    """The latest step first, within it the first added, as the authors' code."""
+    """The latest step first; within a step, the first added, as the authors' code."""
     return sorted(range(len(waiting)), key=lambda i: -waiting[i].step)
 
 
@@ -69,10 +71,10 @@ ORDERS: Mapping[str, Order] = {
 
 
 class ReplayBuffer:
-    """Groups in the order of their arrival, each with the step that it was added in."""
+    """Groups in the order of their arrival, each with the step in which it was added."""
 
     def __init__(self, size: int, order: str, criterion: str = "correctness"):
-        """size: how many are held at most; order: a name in ORDERS; criterion: what the variance is of."""
+        """size: largest number of groups held; order: a name in ORDERS; criterion: a name in CRITERIA (`outcomes`)."""
         self._size = size
         self._order = ORDERS[order]
         self._criterion = criterion
@@ -86,7 +88,7 @@ class ReplayBuffer:
         return [w.group for w in self._waiting]
 
     def add(self, group: Group, step: int) -> list[Group]:
-        """Keeps a copy; returns what had to leave so that the size holds: the one that was added first."""
+        """Adds a copy of the group. Returns the groups that this pushes out of a full buffer, the first added."""
         self._append(detached(group), step)
         return self._take(range(len(self) - self._size))
 
@@ -94,7 +96,7 @@ class ReplayBuffer:
         self._waiting.append(Waiting(group, step, outcome_of(group, self._criterion).variance))
 
     def expire(self, oldest: int) -> list[Group]:
-        """Takes out what was added before step `oldest`."""
+        """Takes out the groups that were added before step `oldest`."""
         return self._take([i for i, w in enumerate(self._waiting) if w.step < oldest])
 
     def pop(self, count: int, rng: np.random.Generator) -> list[Group]:
@@ -102,7 +104,7 @@ class ReplayBuffer:
         return self._take(self._order(self._waiting, rng)[:count])
 
     def clear(self) -> list[Group]:
-        """Takes out all."""
+        """Takes out all groups."""
         return self._take(range(len(self)))
 
     def _take(self, places: Sequence[int] | np.ndarray) -> list[Group]:

@@ -16,12 +16,12 @@ from pods_jax.groups import Group, Prompt, Request
 
 @dataclasses.dataclass(frozen=True)
 class CuresOptions(ChoiceOptions):
-    """A step has 4 x rollout.num_prompts candidates, which is ours.
+    """A step has 4 x rollout.num_prompts candidates by default, which is our choice.
 
     Attributes:
       temperature: divides the exponent of a candidate's weight exp(sqrt(p (1 - p)) / temperature); None: 100 (1 + the
         example's successes so far), as in the authors' code, where the draw is nearly uniform.
-      n_min: least rollouts of a prompt, which is ours; the authors' code has no bound.
+      n_min: smallest number of rollouts of a prompt. The bound is ours; the authors' code has none.
     """
 
     temperature: float | None = None
@@ -44,10 +44,10 @@ class Cures(Choosing):
     An example's success rate p is the mean of its Beta posterior over all its rollouts so far. A prompt's weight grows
     with sqrt(p (1 - p)), and so does its number of rollouts, in proportion.
 
-    Where this is ours: the authors draw from the whole data set, here candidates are what the stream gives, and the
-    posteriors begin without rollouts of their own. Their proportion is the deviation of the gradient, for which they
-    measure gradient norms of right and wrong rollouts; with all norms equal it is sqrt(p (1 - p)) (derived from their
-    code; the paper's equations are unverified).
+    Our choices: the authors draw from the whole data set, here the stream gives the candidates; and no rollouts are
+    spent on the posteriors before training. The authors' numbers of rollouts are proportional to the deviation of the
+    gradient, for which they measure gradient norms of right and wrong rollouts. Where all norms are equal, that
+    deviation is sqrt(p (1 - p)) (derived from their code; the paper's equations are unverified).
     """
 
     Options = CuresOptions
@@ -97,7 +97,7 @@ class Cures(Choosing):
 def in_proportion(deviations: np.ndarray, n: int, n_min: int) -> np.ndarray:
     """[k] counts of at least n_min that sum to k n, in proportion to the deviations [k] up to rounding.
 
-    They make the sum of deviation^2 / count least, whose minimum over real numbers is the proportion.
+    They minimise the sum of deviation^2 / count; among real numbers, exactly proportional counts do.
     """
     spare = len(deviations) * (n - n_min)
     costs = deviations[:, None] ** 2 / np.arange(n_min, n_min + spare + 1)

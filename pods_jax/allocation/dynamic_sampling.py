@@ -21,10 +21,12 @@ COUNTERS = ("rounds", "candidates", "passed", "too_easy", "too_hard", "invalid",
 
 
 class Resampling:
-    """Rounds until num_prompts groups vary; `candidates` says which prompts get rollouts, `note` learns from them.
+    """Base of allocators that generate rounds until num_prompts groups vary.
+
+    A subclass chooses the prompts of each round (`candidates`), and may learn from their groups (`note`).
 
     Attributes:
-      num_prompts: P; n: rollouts a prompt.
+      num_prompts: P; n: rollouts of a prompt.
       step, round: counted from 1; the round is 0 between steps.
       batch: the step's groups so far; accounts: its counters.
     """
@@ -38,9 +40,9 @@ class Resampling:
         keep_surplus: bool = False,
         counters: Sequence[str] = (),
     ):
-        """name: the allocator's, for messages; counters: names of further ones.
+        """name: the allocator's name, for messages; counters: names of further counters.
 
-        keep_surplus: whether groups that vary beyond the step's need are handed over in the next step.
+        keep_surplus: whether groups that vary, but that the step does not need, are handed over in the next step.
         """
         self.num_prompts = config.rollout.num_prompts
         self.n = config.rollout.num_generations
@@ -53,11 +55,11 @@ class Resampling:
         self._keep_surplus = keep_surplus
 
     def candidates(self, stream: Stream) -> list[Prompt]:
-        """The prompts of a round; where there are none, the round is the step's last."""
+        """The prompts of the next round. A round without prompts is the step's last."""
         raise NotImplementedError
 
     def note(self, group: Group, kind: str) -> None:
-        """Is told every candidate's class: "passed", "too_easy", "too_hard" or "invalid"."""
+        """Receives each candidate's group and class: "passed", "too_easy", "too_hard" or "invalid"."""
 
     def requests(self, stream: Stream) -> list[Request]:
         self.round += 1
@@ -83,7 +85,7 @@ class Resampling:
         return []
 
     def _hand_over(self, batch: list[Group], surplus: Sequence[Group]) -> list[Group]:
-        """The kept surplus is smaller than a batch: so it is used up in the next step, and never older than that."""
+        """Ends the step. The kept surplus is smaller than a batch, so the next step uses all of it."""
         kept = list(surplus[: self.num_prompts - 1]) if self._keep_surplus else []
         self.accounts.add("surplus", len(surplus))
         self.accounts.add_rollouts("rollouts_handed_over", batch)
@@ -146,7 +148,7 @@ class DynamicSamplingOptions(FilterOptions):
 
 @register("dynamic_sampling")
 class DynamicSampling(Resampling):
-    """Trains on groups with rollouts that are right and rollouts that are wrong; draws new prompts until it has P."""
+    """Draws new prompts until P groups have both right and wrong rollouts, and trains on these."""
 
     Options = DynamicSamplingOptions
 

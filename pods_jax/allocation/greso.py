@@ -1,4 +1,4 @@
-"""GRESO (Zheng et al. 2025, arXiv 2506.02177): prompts whose rewards did not vary of late are skipped, by chance."""
+"""GRESO (Zheng et al. 2025, arXiv 2506.02177): skips, at random, prompts whose rewards did not vary lately."""
 
 import dataclasses
 import math
@@ -20,12 +20,12 @@ class GresoOptions(FilterOptions):
 
     Attributes:
       p_initial: p_easy and p_hard at the start.
-      p_step: by how much they change a step; p_least, p_most: their bounds.
-      p_explore: the least chance that a prompt is not skipped.
+      p_step: their change after each step; p_least, p_most: their bounds.
+      p_explore: smallest probability that a prompt is not skipped.
       target: the wanted share of groups without variance; easy_share: the part of it that is for easy prompts.
       candidates: prompts of a step's first round; None: 1.5 x rollout.num_prompts.
-      least_candidates: prompts of a later round at least; None: a quarter of rollout.num_prompts.
-      margin: later rounds draw this much more than what is expected to suffice.
+      least_candidates: smallest number of prompts of a later round; None: a quarter of rollout.num_prompts.
+      margin: factor on the number of prompts that a later round is expected to need.
     """
 
     p_initial: float = 0.5
@@ -52,17 +52,19 @@ class GresoOptions(FilterOptions):
 
 @register("greso")
 class Greso(Resampling):
-    """Draws, skips, rolls out, and trains on the groups that vary.
+    """Draws prompts, skips some of them by their history, and trains on the groups that vary.
 
-    A prompt whose last z epochs in a row were all right (all wrong) is skipped with probability
-    1 - max(p_easy ** z, p_explore) (p_hard). Each step, p_easy falls by p_step if at least the wanted share of its
-    candidates were all right, else it rises; p_hard likewise.
+    A prompt that was all right in its last z epochs is skipped with probability 1 - max(p_easy ** z, p_explore); one
+    that was all wrong, with p_hard in place of p_easy. After each step, p_easy falls by p_step if at least the wanted
+    share of the step's candidates were all right, else it rises by p_step; p_hard likewise.
 
-    Our reading, where the paper leaves it open: the shares are of all candidates of the step, and p changes when the
-    step's groups are handed over, from the second epoch on (there is no history before); a later round draws
-    what is still needed x margin / (the step's share of candidates that varied), no more than the first; a round looks
-    at no more prompts than the data set has, so a data set that is skipped as a whole ends the step; a group without a
-    finite reward leaves the history as it is; groups beyond the step's need are discarded.
+    Our reading, where the paper leaves it open:
+    - The shares are of all candidates of the step. p_easy and p_hard change when the step's groups are handed over,
+      from the second epoch on: before that there is no history.
+    - A later round draws margin x (groups still needed) / (the step's share of candidates that varied) prompts, at
+      most as many as the first round.
+    - A round looks at no more prompts than the data set has, so a data set that is skipped as a whole ends the step.
+    - A group without a finite reward leaves the history as it is. Groups that the step does not need are discarded.
     """
 
     Options = GresoOptions

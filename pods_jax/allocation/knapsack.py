@@ -1,4 +1,4 @@
-"""Knapsack RL (Li et al. 2025, arXiv 2509.25849): a step's rollouts go to prompts by what they are worth there."""
+"""Knapsack RL (Li et al. 2025, arXiv 2509.25849): deals a step's rollouts to the prompts where they are worth most."""
 
 import dataclasses
 import math
@@ -18,13 +18,13 @@ class KnapsackOptions(OutcomeOptions):
     """Defaults are those of the authors' code.
 
     Attributes:
-      n_min, n_max: rollouts of a mixed prompt, which is sometimes right.
-      n_negative, n_positive: rollouts of a prompt that is never right, or never wrong.
-      window, trusted: a success rate is over a prompt's last `window` rollouts, or over all of the last group if it is
-        larger; a prompt with fewer than `trusted` of them is unknown, and gets n rollouts.
-      allow_fallback: mixed prompts get only as many rollouts as suffice to see a success and a failure with
-        probability `confidence`, and the rest of the budget goes to prompts without success; False: mixed prompts get
-        all of it.
+      n_min, n_max: smallest and largest number of rollouts of a mixed prompt, one that is sometimes right.
+      n_negative, n_positive: rollouts of a prompt that is never right, and of one that is never wrong.
+      window: number of a prompt's last rollouts in its success rate, or the size of its last group if that is larger.
+      trusted: smallest number of rollouts for a success rate; a prompt with fewer is unknown, and gets n rollouts.
+      allow_fallback: whether mixed prompts get only as many rollouts as suffice to see a success and a failure with
+        probability `confidence`, and prompts without success get the rest; False: mixed prompts get all of it.
+      confidence: that probability.
     """
 
     n_min: int = 2
@@ -59,7 +59,7 @@ class Knapsack(OneRound):
     """P new prompts a step with P x n rollouts in sum, exactly; every group is trained on.
 
     The success rate is the mean of the criterion's values, each held to [0, 1]. A prompt without a finite reward keeps
-    the one it had. How counts follow from rates is `budgets`.
+    the rate that it had. `budgets` turns rates into counts.
     """
 
     Options = KnapsackOptions
@@ -83,7 +83,7 @@ class Knapsack(OneRound):
             self._history[index] = np.concatenate([self._history.get(index, np.empty(0)), values])[-longest:]
 
     def _rate(self, index: int) -> float | None:
-        """The example's success rate, None if it is not to be trusted."""
+        """The example's success rate; None if it is over too few rollouts."""
         values = self._history.get(index, ())
         return None if len(values) < self._options.trusted else float(np.mean(values))
 
@@ -106,7 +106,7 @@ class Knapsack(OneRound):
 
 
 def kind_of(rate: float | None) -> str:
-    """ "unseen", "never_right", "never_wrong" or "mixed", by a success rate; None is an unknown one."""
+    """The class of a success rate (None: unknown): "unseen", "never_right", "never_wrong" or "mixed"."""
     if rate is None:
         return "unseen"
     if rate == 0:
@@ -115,14 +115,15 @@ def kind_of(rate: float | None) -> str:
 
 
 def budgets(rates: Sequence[float | None], n: int, o: KnapsackOptions) -> np.ndarray:
-    """[P] rollouts of each prompt by its success rate (None: unknown), P x n in sum, as the authors' code has it.
+    """[P] rollouts of each prompt by its success rate (None: unknown), P x n in sum, as in the authors' code.
 
-    An unknown prompt gets n, one that is never right or never wrong its fixed number, a mixed one n_min and then:
-      1. with allow_fallback, what the mixed prompts do not need (`needed`) is shared equally by the prompts without
-         success, unknown ones among them; if there are none, by all that are not mixed;
-      2. what is left is dealt to the mixed prompts so that it is worth most (`deal`, `gains`); what n_max leaves over
-         of that, they share equally.
-    Without mixed prompts, the prompts without success share all; without those, every prompt gets n.
+    An unknown prompt gets n, one that is never right or never wrong its fixed number, and a mixed one n_min. The rest:
+      1. With allow_fallback, the part that mixed prompts do not need (see `needed`) is shared equally by the prompts
+         without success, which include unknown ones; if there are none, by all prompts that are not mixed.
+      2. The remainder is dealt to the mixed prompts so that it is worth most (see `deal`, `gains`). If all of them
+         reach n_max, they share what is still left equally.
+    Without mixed prompts, the prompts without success share the rest; if there are none of these either, every prompt
+    gets n.
     """
     kinds = np.array([kind_of(rate) for rate in rates])
     fixed = {"unseen": n, "never_right": o.n_negative, "never_wrong": o.n_positive, "mixed": o.n_min}
@@ -144,22 +145,22 @@ def budgets(rates: Sequence[float | None], n: int, o: KnapsackOptions) -> np.nda
 
 
 def _shared(counts: np.ndarray, takers: np.ndarray, total: int) -> np.ndarray:
-    """The counts with a total shared by the takers, larger shares first."""
+    """The counts after the takers have shared a total equally; the first takers get the larger shares."""
     counts = counts.copy()
     counts[takers] += share(total, len(takers))
     return counts
 
 
 def needed(rate: float, o: KnapsackOptions) -> int:
-    """Rollouts until the rarer of success and failure is seen with probability `confidence`, rounded down."""
+    """Number of rollouts after which both outcomes were seen with about probability `confidence`, rounded down."""
     return int(min(o.n_max, math.log(1 - o.confidence) / math.log(max(rate, 1 - rate))))
 
 
 def gains(rates: np.ndarray, n_min: int, n_max: int) -> np.ndarray:
-    """[k, n_max - n_min + 1] the worth of 0, 1, .. rollouts beyond n_min at success rates p [k].
+    """[k, n_max - n_min + 1] the worth of 0, 1, ... rollouts beyond n_min at success rates p [k].
 
-    N rollouts are worth the chance that they vary times what a step is then worth, (1 - p^N - (1-p)^N) p (1-p)^2; no
-    rollout beyond n_min is worth nothing, as in the authors' code, so that every mixed prompt is tried first.
+    N rollouts are worth (1 - p^N - (1-p)^N) p (1-p)^2: the probability that they vary, times the gain of a step if they
+    do. As in the authors' code, n_min rollouts are worth 0, so that each mixed prompt first gets one more.
     """
     p = rates[:, None]
     N = np.arange(n_min, n_max + 1)
@@ -171,7 +172,7 @@ def gains(rates: np.ndarray, n_min: int, n_max: int) -> np.ndarray:
 def deal(gains: np.ndarray, budget: int) -> np.ndarray:
     """[k] counts c_i with the largest sum of gains[i, c_i] among those that sum to the budget.
 
-    By dynamic programming over prompts and budgets; gains [k, width]; the budget is k (width - 1) at most.
+    It is a dynamic program over prompts and budgets. gains: [k, width]; budget: at most k (width - 1).
     """
     k, width = gains.shape
     best = np.full(budget + 1, -np.inf)
@@ -193,5 +194,5 @@ def deal(gains: np.ndarray, budget: int) -> np.ndarray:
 
 
 def share(total: int, k: int) -> np.ndarray:
-    """[k] whole numbers that sum to the total and differ by 1 at most, larger ones first."""
+    """[k] whole numbers that sum to the total and differ by at most 1, the larger ones first."""
     return total // k + (np.arange(k) < total % k)

@@ -15,13 +15,13 @@ from pods_jax.groups import Group, Prompt, Request
 
 @dataclasses.dataclass(frozen=True)
 class MoppsOptions(ChoiceOptions):
-    """Defaults are those of the authors' code and scripts: 16 x rollout.num_prompts candidates. That of `decay` is
-    unverified.
+    """Defaults are those of the authors' code and scripts: 16 x rollout.num_prompts candidates. The default of `decay`
+    is unverified.
 
     Attributes:
-      decay: the weight of what was known about an example before, when it is seen again; 1 forgets nothing.
-      choice: "nearest": those whose drawn rate is nearest to `target`; "threshold": at random among those between
-        `lower` and `upper`, and the nearest to that interval where they are too few.
+      decay: weight of an example's earlier rollouts when new ones are added; 1 forgets nothing.
+      choice: "nearest" takes the candidates whose drawn rate is nearest to `target`; "threshold" takes random ones
+        between `lower` and `upper`, and where they are too few, those nearest to that interval.
     """
 
     decay: float = 0.5
@@ -40,12 +40,12 @@ class MoppsOptions(ChoiceOptions):
 
 
 def nearest(rates: np.ndarray, rng: np.random.Generator, o: MoppsOptions) -> np.ndarray:
-    """The places of the rates by their distance to the target; of equal ones, the first drawn first."""
+    """The places of the rates, ordered by distance to the target; among equal ones, the first drawn first."""
     return np.argsort(np.abs(rates - o.target), kind="stable")
 
 
 def threshold(rates: np.ndarray, rng: np.random.Generator, o: MoppsOptions) -> np.ndarray:
-    """The places of the rates by their distance to the interval lower..upper; within it, at random."""
+    """The places of the rates, ordered by distance to the interval lower..upper; rates within it in random order."""
     distances = np.maximum(np.maximum(o.lower - rates, rates - o.upper), 0)
     return np.lexsort((rng.permutation(len(rates)), distances))
 
@@ -54,7 +54,7 @@ CHOICES: Mapping[str, Callable[[np.ndarray, np.random.Generator, MoppsOptions], 
     "nearest": nearest,
     "threshold": threshold,
 }
-"""The order in which candidates are taken, by the rates drawn for them."""
+"""Functions that order the candidates by the rates drawn for them; the first P get rollouts."""
 
 
 @register("mopps")
@@ -62,7 +62,7 @@ class Mopps(Choosing):
     """P of the candidates get n rollouts each; the others are passed over until the stream gives them again.
 
     Each example has a Beta posterior over its success rate. A candidate's rate is drawn from it (Thompson sampling), so
-    that examples of which little is known are tried as well.
+    that examples with few rollouts are tried as well.
     """
 
     Options = MoppsOptions

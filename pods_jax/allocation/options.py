@@ -1,4 +1,4 @@
-"""`allocation.options`: how an allocator declares, reads and checks what it takes, and the options that many share."""
+"""`allocation.options`: declaring, reading and checking an allocator's options, and the options that many share."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,10 @@ from pods_jax.registry import nearest
 
 @dataclasses.dataclass(frozen=True)
 class AllocatorOptions:
-    """The fields of a subclass are an allocator's options, with their defaults; here there are none."""
+    """Base of the options of an allocator: the fields of a subclass are the options, with their defaults."""
 
     def violations(self, config: Config) -> Iterator[str]:
-        """All that does not fit together, in words."""
+        """Messages about values that are out of range or do not fit each other."""
         yield from ()
 
 
@@ -25,14 +25,14 @@ T = TypeVar("T", bound=AllocatorOptions)
 
 
 def options_of(cls: type[T], config: Config) -> T:
-    """The config's allocation.options as `cls`. Raises UserError where they are wrong."""
+    """The config's allocation.options as an instance of `cls`. Raises UserError if any is wrong."""
     options, problems = _parse(cls, config)
     raise_problems(problems)
     return options
 
 
 def option_problems(config: Config) -> list[str]:
-    """All that is wrong with the options of the allocator that the config names."""
+    """Messages about the options of the allocator that the config names; none if all are right."""
     return _parse(getattr(ALLOCATORS[config.allocation.name], "Options", AllocatorOptions), config)[1]
 
 
@@ -45,19 +45,19 @@ def _parse(cls: type[T], config: Config) -> tuple[T, list[str]]:
 
 
 def unknown_choice(key: str, value: str, known: Sequence[str]) -> Iterator[str]:
-    """The violation of allocation.options.`key` that is none of the known names, if so."""
+    """A message if the value of allocation.options.`key` is none of the known names."""
     if value not in known:
         yield f"allocation.options.{key} = '{value}' is unknown ({nearest(value, known)})"
 
 
 def too_small(key: str, value: int | float | None, least: int) -> Iterator[str]:
-    """The violation of allocation.options.`key` below `least`, if so; None is a default of its own."""
+    """A message if the value of allocation.options.`key` is below `least`; None stands for a default, and passes."""
     if value is not None and not value >= least:
         yield f"allocation.options.{key} must be at least {least}, got {value}"
 
 
 def no_share(key: str, value: float) -> Iterator[str]:
-    """The violation of allocation.options.`key` outside of [0, 1], if so."""
+    """A message if the value of allocation.options.`key` lies outside of [0, 1]."""
     if not 0 <= value <= 1:
         yield f"allocation.options.{key} must lie in [0, 1], got {value}"
 
@@ -67,11 +67,11 @@ def no_share(key: str, value: float) -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True)
 class OutcomeOptions(AllocatorOptions):
-    """Options of an allocator that decides by what came of rollouts.
+    """Options of an allocator that decides by the outcomes of rollouts.
 
     Attributes:
-      criterion: what a rollout's outcome is: raw "correctness", or the "reward" that training sees, for rewards that
-        are graded (see `pods_jax.allocation.outcomes.CRITERIA`).
+      criterion: the outcome of a rollout: its raw "correctness", or the "reward" that training sees, for graded
+        rewards (see `pods_jax.allocation.outcomes.CRITERIA`).
     """
 
     criterion: str = "correctness"
@@ -85,7 +85,7 @@ class ChoiceOptions(OutcomeOptions):
     """Options of an allocator that draws candidates, of which rollout.num_prompts get rollouts.
 
     Attributes:
-      candidates: prompts that are drawn for a step, at most an epoch; None: the allocator's multiple of
+      candidates: number of prompts drawn for a step, at most an epoch; None: the allocator's multiple of
         rollout.num_prompts.
     """
 
@@ -101,11 +101,12 @@ POLICIES = ("error", "train_partial", "stop")
 
 @dataclasses.dataclass(frozen=True)
 class FilterOptions(OutcomeOptions):
-    """Options of an allocator that makes rounds until enough groups have passed.
+    """Options of an allocator that generates rounds until enough groups have passed.
 
     Attributes:
-      candidates: prompts a round; None: the allocator's multiple of rollout.num_prompts.
-      max_rounds: rounds in which a step must have its groups; on_exhausted: else "error", "train_partial" or "stop".
+      candidates: prompts of a round; None: the allocator's multiple of rollout.num_prompts.
+      max_rounds: largest number of rounds of a step.
+      on_exhausted: "error", "train_partial" or "stop", for a step that still has too few groups (`when_exhausted`).
     """
 
     candidates: int | None = None
@@ -119,17 +120,17 @@ class FilterOptions(OutcomeOptions):
 
 
 def too_few_to_vary(config: Config) -> Iterator[str]:
-    """The violation of rollout.num_generations below 2, if so."""
+    """A message if rollout.num_generations is below 2."""
     if config.rollout.num_generations < 2:
         yield "rollout.num_generations must be at least 2: the correctness of one rollout can not vary"
 
 
 def when_exhausted(policy: str, message: str, partial: Sequence[Group]) -> list[Group]:
-    """The groups to train on all the same, where a step has too few.
+    """The groups that a step with too few of them trains on.
 
     Args:
-      policy: "error", "train_partial" or "stop"; with nothing to train on, "train_partial" is "stop".
-      message: why there are no more, and what else can be changed.
+      policy: "error", "train_partial" or "stop"; without any group, "train_partial" means "stop".
+      message: the reason why there are no more groups, and the options that can be changed.
       partial: the step's groups so far.
 
     Raises:

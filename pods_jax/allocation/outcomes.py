@@ -1,7 +1,7 @@
-"""Outcomes of a group's rollouts, which are all that allocators decide by.
+"""Outcomes of a group's rollouts: allocators decide by these only.
 
-A rollout takes part if its correctness and its reward are finite: one whose reward is not has no advantage, so it can
-not make a group worth training on either.
+A rollout takes part if its correctness and its reward are finite. A rollout without a finite reward has no advantage,
+so it can not make a group worth training on.
 """
 
 import functools
@@ -19,9 +19,9 @@ class Outcome(NamedTuple):
     """The outcome of a group, over its rollouts that take part.
 
     Attributes:
-      total: successes, or rewards in sum; count: rollouts that take part.
-      variance: the population variance of what is summed; 0 if none takes part.
-      varies: whether the criterion's values differ, exactly (max > min): no tolerance, no deviation near zero.
+      total: number of successes, or sum of rewards; count: number of rollouts that take part.
+      variance: population variance of the summed values; 0 if no rollout takes part.
+      varies: whether the criterion's values differ, by an exact comparison (max > min) without a tolerance.
     """
 
     total: float
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     varies: bool
 
     def reaches(self, rate: Fraction) -> bool:
-        """Whether total / count >= rate, exactly; False if none takes part."""
+        """Whether total / count >= rate, compared exactly; False if no rollout takes part."""
         return self.count > 0 and self.total >= rate * self.count
 
 
@@ -48,7 +48,7 @@ CRITERIA: Mapping[str, Callable[[Group], np.ndarray]] = {"correctness": by_corre
 
 
 def values_of(group: Group, criterion: str) -> np.ndarray:
-    """[n] the criterion's value of each rollout; NaN for one that takes no part."""
+    """[n] the criterion's value of each rollout; NaN for a rollout that takes no part."""
     finite = np.isfinite(by_correctness(group)) & np.isfinite(by_reward(group))
     return np.where(finite, CRITERIA[criterion](group), np.nan)
 
@@ -60,10 +60,10 @@ def taking_part(group: Group, criterion: str) -> np.ndarray:
 
 
 def outcome_of(group: Group, criterion: str = "correctness") -> Outcome:
-    """The outcome by "correctness", of which 1 is a success and less is none, or by "reward".
+    """The outcome by "correctness", where only 1 is a success, or by "reward".
 
-    Success rates and their thresholds are for rewards between 0 and 1, so a reward below or above counts as 0 or 1 in
-    the total and the variance; whether rewards vary is seen before that.
+    Success rates and their thresholds are for rewards between 0 and 1. So a reward below 0 counts as 0, and one above 1
+    as 1, in the total and the variance; `varies` compares the rewards as they are.
     """
     values = taking_part(group, criterion)
     if not len(values):
@@ -88,10 +88,10 @@ def success_rates(groups: Sequence[Group], criterion: str) -> tuple[list[Prompt]
 
 
 def class_of_varying(outcome: Outcome) -> str:
-    """A candidate's class where all that vary pass.
+    """The class of a candidate that passes if its outcomes vary.
 
-    Returns "passed", "too_easy" or "too_hard" by the side of 1/2 that equal values lie on, or "invalid" where no
-    rollout takes part.
+    Returns "passed" if they vary; else "too_easy" for a success rate of at least 1/2 and "too_hard" for a lower one; or
+    "invalid" if no rollout takes part.
     """
     if not outcome.count:
         return "invalid"
@@ -101,9 +101,9 @@ def class_of_varying(outcome: Outcome) -> str:
 
 
 def class_within(outcome: Outcome, p_lower: float, p_upper: float) -> str:
-    """A candidate's class where p_lower <= success rate <= p_upper passes, exactly (see `exact`).
+    """The class of a candidate that passes if p_lower <= success rate <= p_upper, compared exactly (see `exact`).
 
-    Returns "passed", "too_easy", "too_hard", or "invalid" where no rollout takes part: such a one never passes.
+    Returns "passed", "too_easy", "too_hard", or "invalid" if no rollout takes part.
     """
     if not outcome.count:
         return "invalid"
@@ -114,7 +114,7 @@ def class_within(outcome: Outcome, p_lower: float, p_upper: float) -> str:
 
 @functools.cache
 def exact(p: float) -> Fraction:
-    """A threshold is the decimal that was written, not the binary number nearest to it: 0.1 lets 1 of 10 pass."""
+    """A threshold as the decimal that was written, not as the nearest binary number: 1 of 10 reaches 0.1."""
     return Fraction(repr(float(p)))
 
 

@@ -1,7 +1,8 @@
 """Pilot-Commit (Kim et al. 2026, arXiv 2605.26606): most rollouts go to prompts whose rewards vary.
 
-A round is one generation: the commits of prompts whose pilots passed before, and the pilots of new candidates. What
-passes waits in the replay buffer for a later round. A trained group is the union of a prompt's pilot and its commit.
+A round is one generation: the commits of prompts whose pilots passed earlier, and the pilots of new candidates. A
+prompt that passes waits in the replay buffer for a later round. A trained group is the union of a prompt's pilot and
+its commit.
 """
 
 import dataclasses
@@ -38,26 +39,27 @@ from pods_jax.groups import (
 
 @dataclasses.dataclass(frozen=True)
 class PilotCommitOptions(FilterOptions):
-    """Defaults are those of the paper's published runs, or of its code where the runs differ among themselves.
+    """Defaults are those of the paper's published runs, or of its code where the runs differ from each other.
 
     A round has 3 x rollout.num_prompts candidates.
 
     Attributes:
       n_pilot: rollouts of a candidate; None: a quarter of rollout.num_generations.
-      n_commit: further rollouts of a prompt that passed; None: what rollout.num_generations leaves. A trained group has
-        rollout.num_generations rollouts.
-      n_effective: how many of the pilot's rollouts stay in the group; None: all.
-      pilot_selection: which ones: "max_variance" (as many right as wrong, where there are) or "first".
+      n_commit: further rollouts of a prompt that passed; None: as many as rollout.num_generations leaves. A trained
+        group has rollout.num_generations rollouts.
+      n_effective: number of the pilot's rollouts that stay in the group; None: all.
+      pilot_selection: the choice of these: "max_variance" (as many right as wrong ones, where possible) or "first".
       p_lower, p_upper: success rates of the pilot between which a prompt passes, both inclusive. The authors' code has
         `diversity_threshold_lower`, which is p_lower, and `diversity_threshold_upper`, which is 1 - p_upper.
-      p_solve: success rate from which a pilot counts as solved; None: nothing is evicted.
-      evict_after_k_solved: an example that was solved in so many epochs in a row is evicted, from the next epoch on.
-      buffer_size: prompts that may wait; beyond it, the one that was added first leaves.
-      buffer_sampling: who leaves the buffer first: a name in `pods_jax.allocation.buffer.ORDERS`.
-      max_staleness: how many steps older than its commit a pilot may be, exactly.
-      clear_at_epoch_end: discard what waits when an epoch ends, as the authors' code does.
-      balance_updates: where a step has several updates (objective.steps_per_generation), deal the groups to them so
-        that each has about as many tokens, as the authors' code does.
+      p_solve: success rate from which a pilot counts as solved; None: no example is evicted.
+      evict_after_k_solved: number of epochs in a row in which an example must be solved to be evicted, from the next
+        epoch on.
+      buffer_size: largest number of prompts that wait; the one that was added first leaves a full buffer.
+      buffer_sampling: order in which prompts leave the buffer: a name in `pods_jax.allocation.buffer.ORDERS`.
+      max_staleness: largest age of a pilot, in steps, when its commit is generated.
+      clear_at_epoch_end: whether waiting prompts are discarded when an epoch ends, as in the authors' code.
+      balance_updates: whether a step of several updates (objective.steps_per_generation) deals the groups to them so
+        that all have about equally many tokens, as in the authors' code.
     """
 
     n_pilot: int | None = None
@@ -75,7 +77,7 @@ class PilotCommitOptions(FilterOptions):
     balance_updates: bool = True
 
     def sizes(self, n: int) -> tuple[int, int, int]:
-        """Rollouts of the pilot, of those that are kept, and of the commit, for groups of n."""
+        """Numbers of rollouts for groups of n: of the pilot, of its part that is kept, and of the commit."""
         pilot = n // 4 if self.n_pilot is None else self.n_pilot
         kept = pilot if self.n_effective is None else self.n_effective
         return pilot, kept, n - kept if self.n_commit is None else self.n_commit
@@ -127,7 +129,7 @@ COUNTERS = (
 
 @register("pilot_commit")
 class PilotCommit:
-    """See `docs/allocation.md` for its rules at the boundaries."""
+    """Spends a pilot on each candidate, and a commit on those that pass; docs/allocation.md has its exact rules."""
 
     Options = PilotCommitOptions
 
@@ -188,7 +190,7 @@ class PilotCommit:
         return []
 
     def _thinned(self, pilot: Group) -> Group:
-        """The pilot's rollouts that stay in the union."""
+        """The group of the pilot's rollouts that stay in the union."""
         self._accounts.add("rollouts_discarded", self._n_pilot - self._n_kept)
         if self._n_kept == self._n_pilot:
             return pilot
@@ -196,7 +198,7 @@ class PilotCommit:
         return subset(pilot, PILOT_SELECTIONS[self._options.pilot_selection](values, self._n_kept))
 
     def _sort(self, pilot: Group) -> None:
-        """Puts a pilot into its class, and into the buffer if it passed."""
+        """Counts a pilot in its class, and adds it to the buffer if it passed."""
         outcome = outcome_of(pilot, self._options.criterion)
         kind = self._class_of(outcome)
         self._accounts.add(kind)
@@ -210,8 +212,8 @@ class PilotCommit:
             self._accounts.add_rollouts("rollouts_discarded", [pilot])
 
     def _class_of(self, outcome: Outcome) -> str:
-        """Equal rewards between the thresholds do not pass, since a constant would; equal correctness lies at 0 or 1,
-        where the thresholds decide."""
+        """The class by the thresholds, except that equal rewards never pass: a constant reward between the thresholds
+        would. Equal correctness is 0 or 1, and there the thresholds decide."""
         if self._options.criterion == "reward" and not outcome.varies:
             return class_of_varying(outcome)
         return class_within(outcome, self._options.p_lower, self._options.p_upper)
@@ -281,10 +283,10 @@ class PilotCommit:
 
 
 def most_varied(values: np.ndarray, count: int) -> np.ndarray:
-    """The places of `count` of the values, of all subsets of that size one with the largest variance.
+    """The places of `count` values that have the largest variance among all subsets of that size.
 
-    It is some of the largest and some of the smallest values (Xu et al. 2025, arXiv 2504.13818); of equal ones the
-    first, and of subsets that are as good the one with fewer of the largest.
+    They are some of the largest and some of the smallest values (Xu et al. 2025, arXiv 2504.13818). Among equal values
+    the first are taken, and among equally good subsets the one with the fewest of the largest values.
     """
     values = np.asarray(values, float)
     rising = np.argsort(values, kind="stable")
@@ -299,7 +301,7 @@ def _ends(falling: np.ndarray, rising: np.ndarray, largest: int, count: int) -> 
 
 
 def _spread(values: np.ndarray) -> float:
-    """The variance times the squared number of values, which is exact for whole numbers."""
+    """The variance times the square of the number of values; it is exact for whole numbers."""
     return len(values) * (values**2).sum() - values.sum() ** 2
 
 
@@ -315,10 +317,10 @@ PILOT_SELECTIONS: Mapping[str, Callable[[np.ndarray, int], np.ndarray]] = {
 
 
 def balanced(groups: Sequence[Group], parts: int) -> list[Group]:
-    """The groups in an order in which `parts` consecutive runs of equal length have about as many tokens.
+    """The groups, ordered so that `parts` consecutive runs of equally many groups have about equally many tokens.
 
-    The longest group goes first, to the run that has the fewest tokens so far of those that are not full. Groups that
-    the runs do not divide, and a single run, stay in their order.
+    Starting with the longest, each group goes to the run with the fewest tokens so far among those that are not full.
+    The order stays as it is if `parts` is 1 or does not divide the number of groups.
     """
     if parts < 2 or len(groups) % parts:
         return list(groups)
@@ -334,10 +336,10 @@ def balanced(groups: Sequence[Group], parts: int) -> list[Group]:
 
 
 class CandidateSource:
-    """Draws from the stream; a round never crosses into the next epoch, whose first prompt waits for the next round."""
+    """Draws candidates from the stream, without the evicted examples; all candidates of a round are of one epoch."""
 
     def __init__(self, evict_after: int):
-        """evict_after: how many epochs in a row an example must be solved in to be evicted."""
+        """evict_after: number of epochs in a row in which an example must be solved to be evicted."""
         self._evict_after = evict_after
         self._epoch = 0
         self._waiting: Prompt | None = None
@@ -349,7 +351,7 @@ class CandidateSource:
         return len(self._evicted) >= stream.num_examples
 
     def draw(self, stream: Stream, count: int) -> tuple[list[Prompt], bool]:
-        """Up to `count` prompts of one epoch, and whether it is a later one than the last draw's."""
+        """Up to `count` prompts of one epoch, and whether that epoch is later than the last draw's."""
         drawn: list[Prompt] = []
         before = self._epoch
         while len(drawn) < count and not self.spent(stream):
@@ -364,11 +366,11 @@ class CandidateSource:
         return drawn, self._epoch != before
 
     def _is_out(self, prompt: Prompt) -> bool:
-        """Whether its example was evicted in an epoch before."""
+        """Whether the prompt's example was evicted in an earlier epoch."""
         return prompt.index in self._evicted and self._evicted[prompt.index] < prompt.epoch
 
     def note(self, prompt: Prompt, solved: bool) -> bool:
-        """Counts a solved pilot, or ends its row; returns whether it evicts the example, from the next epoch on."""
+        """Counts epochs in a row in which the example was solved. Returns whether this pilot evicts it."""
         row = self._solved.pop(prompt.index, 0)
         if not solved:
             return False

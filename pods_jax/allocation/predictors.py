@@ -1,5 +1,8 @@
-"""Predictions of a prompt's success rate before it gets rollouts: Beta posteriors by example, for MoPPS and CurES, and
-two models over the prompt's tokens, a Gaussian process for VIP and a logistic regression for the prompt curriculum."""
+"""Predictions of a prompt's success rate before it gets rollouts.
+
+MoPPS and CurES use a Beta posterior for each example. VIP and the prompt curriculum use models of the prompt's tokens:
+a Gaussian process and a logistic regression.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,12 +16,12 @@ class BetaPosteriors:
     """A Beta distribution over the success rate of each example, uniform before the example was seen."""
 
     def __init__(self, decay: float = 1.0):
-        """decay: the weight of what was known before in an update; 1 forgets nothing."""
+        """decay: weight of earlier rollouts when new ones are added; 1 forgets nothing."""
         self._decay = decay
         self._pairs: dict[int, tuple[float, float]] = {}
 
     def of(self, index: int) -> tuple[float, float]:
-        """The distribution's alpha and beta; 1 and 1 if the example was not seen."""
+        """The distribution's alpha and beta; both are 1 if the example was not seen."""
         return self._pairs.get(index, (1.0, 1.0))
 
     def update(self, index: int, outcome: Outcome) -> None:
@@ -27,7 +30,8 @@ class BetaPosteriors:
             return
         alpha, beta = self.of(index)
         failures = outcome.count - outcome.total
-        kept, prior = self._decay, 1 - self._decay
+        kept = self._decay
+        prior = 1 - self._decay
         self._pairs[index] = (kept * alpha + prior + outcome.total, kept * beta + prior + failures)
 
     def state_dict(self) -> dict:
@@ -44,14 +48,16 @@ class BetaPosteriors:
 # ---------------------------------------------------------------- models over tokens
 
 
-_MIX = np.uint64(
-    0x9E3779B97F4A7C15
-)  # the odd number nearest to 2^64 / golden ratio: its multiples spread over all bits
+# The odd number nearest to 2^64 / golden ratio: its multiples spread over all bits.
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def embed(prompts: Sequence[Prompt], size: int) -> np.ndarray:
-    """[P, size] unit vectors that are alike for prompts of like tokens: signed counts of the tokens and of neighbouring
-    pairs, each in the place that its hash names. A prompt without tokens is 0."""
+    """[P, size] unit vectors, which are similar for prompts with similar tokens.
+
+    A vector holds signed counts of the prompt's tokens and pairs of neighbouring tokens; the hash of each names its
+    coordinate and its sign. A prompt without tokens has the vector 0.
+    """
     return np.stack([_embedded(np.array(p.tokens, np.uint64), size) for p in prompts])
 
 
@@ -71,15 +77,15 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 class GaussianProcess:
-    """A Gaussian process over embedded prompts, whose mean is updated with each step's observations in turn.
+    """A Gaussian process over embedded prompts, whose mean is updated with the observations of each step.
 
     m <- m + K(., B) (K(B, B) + noise I)^-1 (g - m(B)) for observations g at the prompts B, with the kernel
-    K(x, y) = exp(-|x - y|^2 / (2 scale^2)) (Nguyen et al. 2026, arXiv 2602.01601). So m is the prior mean and a sum of
-    kernels at the prompts that were observed, one an example, whose weights are the state.
+    K(x, y) = exp(-|x - y|^2 / (2 scale^2)) (Nguyen et al. 2026, arXiv 2602.01601). So m is the prior mean plus a
+    weighted sum of kernels, one for each example that was observed; the weights are the state.
     """
 
     def __init__(self, prior_mean: float, scale: float, noise: float):
-        """prior_mean: m before observations; scale: the kernel's length scale."""
+        """prior_mean: m before observations; scale: the kernel's length scale; noise: variance of an observation."""
         self._prior_mean = prior_mean
         self._scale = scale
         self._noise = noise
@@ -94,7 +100,7 @@ class GaussianProcess:
         return self._prior_mean + self._kernel(points, self._points) @ self._weights
 
     def observe(self, examples: Sequence[int], points: np.ndarray, values: np.ndarray) -> None:
-        """Updates m with values [k] at points [k, size], those of the examples [k]; an example may come twice."""
+        """Updates m with values [k] at points [k, size] of the examples [k]; an example may occur twice."""
         covariance = self._kernel(points, points) + self._noise * np.eye(len(points))
         weights = np.linalg.solve(covariance, values - self.mean(points))
         new = {index: point for index, point in zip(examples, points, strict=True) if index not in self._places}

@@ -1,4 +1,4 @@
-"""Prompt curriculum (Gao et al. 2025, arXiv 2510.01135): of k P candidates, those whose predicted value is near 1/2."""
+"""Prompt curriculum (Gao et al. 2025, arXiv 2510.01135): takes the candidates of predicted value near 1/2."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +15,12 @@ from pods_jax.groups import Group, Request
 
 @dataclasses.dataclass(frozen=True)
 class PromptCurriculumOptions(ChoiceOptions):
-    """The target is the paper's; 4 x rollout.num_prompts candidates are unverified; the value model is ours.
+    """The target is the paper's; the default of 4 x rollout.num_prompts candidates is unverified; the model is ours.
 
     Attributes:
-      target: the success rate that is looked for.
-      learning_rate, num_updates: of gradient descent on the value model, that many steps after each training step.
+      target: the success rate that candidates should have.
+      learning_rate: step size of the value model's gradient descent.
+      num_updates: gradient steps on the value model after each training step.
       embedding_size: coordinates of a prompt's embedding (see `pods_jax.allocation.predictors.embed`).
     """
 
@@ -41,10 +42,10 @@ class PromptCurriculumOptions(ChoiceOptions):
 class PromptCurriculum(Choosing):
     """P of the candidates get n rollouts each; the others are passed over until the stream gives them again.
 
-    A value model predicts each candidate's success rate from its tokens, and those nearest to the target are taken
-    (the distance |V - target| is unverified). After each step the model is trained on the observed rates, by squared
-    error. The authors' model is a language model of the policy's size; here it is a logistic regression on hashed
-    counts of tokens, which costs nothing, and can tell only what these tell.
+    A value model predicts each candidate's success rate from its tokens; the P predictions nearest to the target are
+    taken (the distance |V - target| is unverified). After each step the model is trained on the observed rates, by
+    squared error. The authors' model is a language model of the policy's size. Here it is a logistic regression on
+    hashed counts of tokens, which costs nothing, but knows only these counts.
     """
 
     Options = PromptCurriculumOptions

@@ -1,4 +1,4 @@
-"""Reinforce-Ada (Xiong et al. 2025, arXiv 2510.04996): rollouts come in rounds, until a prompt has enough."""
+"""Reinforce-Ada (Xiong et al. 2025, arXiv 2510.04996): a prompt gets rollouts in rounds until it has enough."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -11,12 +11,12 @@ from pods_jax.groups import Group, Request, joined, pack_groups, unpack_groups
 
 
 def balanced_exit(positive: int, negative: int, kept: int) -> bool:
-    """Half of the kept can be positive and the other half negative; of an odd number, one more negative."""
+    """Whether half of the kept rollouts can be positive and half negative; an odd one out is negative."""
     return positive >= kept // 2 and negative >= kept - kept // 2
 
 
 def positive_exit(positive: int, negative: int, kept: int) -> bool:
-    """One is positive."""
+    """Whether a rollout is positive."""
     return positive >= 1
 
 
@@ -24,16 +24,16 @@ EXIT_RULES: Mapping[str, Callable[[int, int, int], bool]] = {
     "balanced": balanced_exit,
     "positive_focused": positive_exit,
 }
-"""Whether a prompt has enough, by its positive and negative rollouts so far, and selection.num_kept."""
+"""Functions of a prompt's positive and negative rollouts so far and selection.num_kept: whether it has enough."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ReinforceAdaOptions(OutcomeOptions):
-    """Defaults are those of the authors' code, where a round has 8 rollouts a prompt and 4 are kept.
+    """Defaults are those of the authors' code, where a round has 8 rollouts a prompt, and 4 of a prompt's are kept.
 
     Attributes:
-      max_rounds: rounds at most; each has rollout.num_generations / max_rounds rollouts a prompt, so that
-        num_generations is the most that a prompt gets.
+      max_rounds: largest number of rounds. Each has rollout.num_generations / max_rounds rollouts a prompt, so a prompt
+        gets at most num_generations.
       exit_rule: "balanced": selection.num_kept / 2 positive and as many negative; "positive_focused": one positive.
       positive_above: a rollout is positive if its value by the criterion is above this.
     """
@@ -55,10 +55,10 @@ class ReinforceAdaOptions(OutcomeOptions):
 
 @register("reinforce_ada")
 class ReinforceAda:
-    """P new prompts a step; each gets rollouts until its exit rule holds or the rounds are over; all are handed over.
+    """P new prompts a step; each gets rollouts until the exit rule holds or the rounds are over. All are handed over.
 
-    The choice of a prompt's m trained rollouts is the selection's: "balanced" is the paper's, also for a prompt that
-    never fulfils the rule. The authors take the advantages' mean over all of a prompt's rollouts and do not divide by
+    selection.rule chooses a prompt's m trained rollouts: the paper's rule is "balanced", also for a prompt that never
+    fulfils the exit rule. The authors take the advantages' mean over all of a prompt's rollouts, and do not divide by
     the deviation: objective.statistics = "group" and objective.scale_rewards = "none".
     """
 

@@ -1,7 +1,7 @@
-"""SPEED (Zhang et al. 2025, arXiv 2506.09016): a few rollouts screen each prompt, the rest continue the mixed ones.
+"""SPEED (Zhang et al. 2025, arXiv 2506.09016): a few rollouts screen each prompt; mixed prompts get the rest.
 
-A round is one generation: the continuations of all prompts that qualified in the round before, and the screening of
-new ones. Finished groups queue; a step that finds enough of them generates nothing.
+A round is one generation: the continuations of all prompts that qualified in the round before, and the screenings of
+new prompts. Finished groups wait in a queue; a step that finds enough of them there generates nothing.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ class SpeedOptions(FilterOptions):
     """Defaults are those of the authors' code, whose rounds screen 4 x rollout.num_prompts prompts.
 
     Attributes:
-      n_init: rollouts that screen a prompt.
-      n_continue: the further ones of a prompt that qualifies; None: what rollout.num_generations leaves.
+      n_init: rollouts of a screening.
+      n_continue: rollouts of a continuation; None: as many as rollout.num_generations leaves.
     """
 
     n_init: int = 4
@@ -29,7 +29,7 @@ class SpeedOptions(FilterOptions):
     max_rounds: int = 50
 
     def n_continued(self, n: int) -> int:
-        """Rollouts of the second stage, for groups of n."""
+        """Rollouts of a continuation, for groups of n."""
         return n - self.n_init if self.n_continue is None else self.n_continue
 
     def violations(self, config: Config) -> Iterator[str]:
@@ -47,10 +47,11 @@ class SpeedOptions(FilterOptions):
 
 @register("speed")
 class Speed:
-    """Screens and continues in one generation, and trains on the groups that finished first.
+    """Screens and continues prompts in one generation, and trains on the groups that finished first.
 
-    A prompt qualifies if its screening has right and wrong rollouts. What waits has no bound on its age, nothing is
-    evicted, and epochs end without effect. A step takes the groups in the order in which their prompts qualified.
+    A prompt qualifies if its screening has both right and wrong rollouts. A step takes the groups in the order in which
+    their prompts qualified. The age of waiting groups has no bound, no example is evicted, and the end of an epoch has
+    no effect.
     """
 
     Options = SpeedOptions

@@ -11,8 +11,12 @@ from pods_jax.groups import Group, Request
 
 @dataclasses.dataclass(frozen=True)
 class UniformOptions(AllocatorOptions):
-    """groups_per_prompt: into how many of the num_prompts groups of a step each prompt goes, each of them selected and
-    normalised apart, as in the multi-device code of the PODS authors (arXiv 2504.13818)."""
+    """Options of `Uniform`.
+
+    Attributes:
+      groups_per_prompt: number of a step's num_prompts groups that each prompt gets. They are selected and normalised
+        apart, as in the multi-device code of the PODS authors (arXiv 2504.13818).
+    """
 
     groups_per_prompt: int = 1
 
@@ -26,7 +30,7 @@ class UniformOptions(AllocatorOptions):
 
 @register("uniform")
 class Uniform:
-    """num_prompts groups a step, of num_generations rollouts each, all trained on; each of a new prompt by default."""
+    """num_prompts groups of num_generations rollouts a step, all trained on; by default each is of a new prompt."""
 
     Options = UniformOptions
 
@@ -52,4 +56,4 @@ class Uniform:
         return {}
 
     def load_state_dict(self, state: dict) -> None:
-        """There is no state."""
+        """Does nothing: there is no state."""

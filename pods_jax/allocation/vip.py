@@ -1,4 +1,4 @@
-"""VIP (Nguyen et al. 2026, arXiv 2602.01601): a step's rollouts are dealt so that the gradient has least variance."""
+"""VIP (Nguyen et al. 2026, arXiv 2602.01601): deals a step's rollouts so that the gradient varies least."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +16,12 @@ CLIP = 1e-6  # success rates are held to [CLIP, 1 - CLIP], as in the authors' co
 
 
 def rloo_variance(n: np.ndarray) -> np.ndarray:
-    """The variance that n rollouts leave, as a multiple of p (1 - p): that of a leave-one-out baseline."""
+    """The variance of a gradient from n rollouts with a leave-one-out baseline, as a multiple of p (1 - p)."""
     return 1 / (n - 1)
 
 
 def dr_grpo_variance(n: np.ndarray) -> np.ndarray:
-    """The same of rewards less their mean. It falls ever slower from n = 3 on only."""
+    """The same with the mean reward as the baseline. Only from n = 3 on does it fall ever slower."""
     return (n - 1) / n**2
 
 
@@ -30,13 +30,13 @@ VARIANCES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"rloo": rloo_vari
 
 @dataclasses.dataclass(frozen=True)
 class VipOptions(OutcomeOptions):
-    """Defaults are those of the authors' code, but for the embedding, which is ours.
+    """Defaults are those of the authors' code, except for the embedding, which is ours.
 
     Attributes:
-      variance: the estimator whose variance is made least: "rloo" or "dr_grpo".
-      n_min, n_max: least and most rollouts of a prompt; n_max None: 4 x rollout.num_generations.
-      prior_mean: the logit of an unseen prompt's success rate, far from all that were seen.
-      scale, noise: the kernel's length scale, and what is added to its diagonal.
+      variance: the estimator whose variance is minimised: "rloo" or "dr_grpo".
+      n_min, n_max: smallest and largest number of rollouts of a prompt; n_max None: 4 x rollout.num_generations.
+      prior_mean: logit of the success rate that is predicted far from all prompts seen so far.
+      scale: the kernel's length scale; noise: the number added to its diagonal.
       embedding_size: coordinates of a prompt's embedding (see `pods_jax.allocation.predictors.embed`).
     """
 
@@ -49,7 +49,7 @@ class VipOptions(OutcomeOptions):
     embedding_size: int = 64
 
     def most(self, n: int) -> int:
-        """The most rollouts of a prompt, where the average is n."""
+        """Largest number of rollouts of a prompt, where the average is n."""
         return 4 * n if self.n_max is None else self.n_max
 
     def violations(self, config: Config) -> Iterator[str]:
@@ -72,12 +72,12 @@ class VipOptions(OutcomeOptions):
 class Vip(OneRound):
     """P new prompts a step with P x n rollouts in sum, exactly; every group is trained on.
 
-    A Gaussian process over the prompts predicts success rates p, and the counts N_i make the sum of
-    p_i (1 - p_i) x VARIANCES(N_i) least. The process learns from the logits of observed rates.
+    A Gaussian process over the prompts predicts success rates p_i, and the counts N_i minimise the sum of
+    p_i (1 - p_i) x VARIANCES(N_i). The process learns from the logits of observed rates.
 
-    Where this is ours: the authors embed prompts with a sentence encoder, which this code does not have; they solve a
-    continuous relaxation and round it, here the whole numbers are optimal. A term of the authors' code that favours
-    rare successes is not in the paper, and not here.
+    Our choices: the authors embed prompts with a sentence encoder, which this code does not have. They solve a
+    continuous relaxation and round it; here the counts are the optimal whole numbers. A term of the authors' code that
+    favours rare successes is not in the paper, and not here.
     """
 
     Options = VipOptions
@@ -113,10 +113,10 @@ class Vip(OneRound):
 
 
 def least_sum(costs: np.ndarray, budget: int) -> np.ndarray:
-    """[k] counts c_i with the least sum of costs[i, c_i] among those that sum to the budget.
+    """[k] counts c_i with the smallest sum of costs[i, c_i] among all counts that sum to the budget.
 
-    costs [k, c_max + 1] fall along each row, ever slower. So the budget goes to the largest falls of all; of equal ones
-    to that of the smallest count, then to the first row.
+    costs [k, c_max + 1] fall along each row, ever slower. So the budget goes to the largest falls of all rows; among
+    equal falls to the one of the smallest count, then to the one of the first row.
     """
     falls = -np.diff(costs, axis=1)
     largest = np.argsort(-falls.T.ravel(), kind="stable")[:budget]

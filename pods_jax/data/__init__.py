@@ -1,4 +1,4 @@
-"""Data sets, prompts and tokenizers. Every file here is imported: a new data set is one file."""
+"""Data sets, the stream of prompts, and tokenizers. Every file here is imported: a new data set is one file."""
 
 from pods_jax.data.examples import DATASETS, Dataset, Example, columns_of, register
 from pods_jax.data.stream import PromptStream

@@ -1,9 +1,9 @@
 """Multi-digit addition with graded difficulty: the embedded task, offline and verifiable in microseconds.
 
-A prompt interleaves the operands' digits, least significant first: 123 + 204 is `342012=` and its answer `723`. The
-weak teacher of the warm start drops each carry with some probability; so a policy that imitates it is right with
-probability carry_prob ** (number of carries), and the verified reward can bring out what the teacher rarely showed.
-Subtraction modulo base ** digits (`342012~`) is a kind that the teacher never shows.
+A prompt interleaves the operands' digits, least significant first: 123 + 204 is `342012=`, and its answer `723`. The
+weak teacher of the warm start makes each carry with probability carry_prob only. So a policy that imitates it is right
+with probability carry_prob ** (number of carries), and training on verified rewards can strengthen what the teacher
+rarely showed. The teacher never shows subtraction modulo base ** digits (`342012~`).
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ class AdditionOptions:
     """Options of the data set.
 
     Attributes:
-      base, digits: of both operands; base <= 10.
-      carry_prob: the probability with which the weak teacher carries when it should.
-      num_train, num_test: problems drawn, all distinct; test problems are excluded from training.
-      unseen_fraction: the share of subtraction problems among the training and test problems.
-      no_carry_fraction: of the others, the share that is drawn without any carry, which the teacher gets right.
+      base, digits: base (at most 10) and number of digits of both operands.
+      carry_prob: the probability with which the weak teacher carries where it should.
+      num_train, num_test: numbers of problems, all distinct; no test problem is a training problem.
+      unseen_fraction: share of subtractions among the training and test problems.
+      no_carry_fraction: share of the sums that are drawn without a carry, which the teacher gets right.
     """
 
     base: int = 5
@@ -45,7 +45,7 @@ RULES = dict.fromkeys(("base", "digits", "num_train", "num_test"), whole(0)) | d
 
 @register("addition")
 def load_addition(path: str | None, options: Mapping, seed: int) -> Dataset:
-    """The data set; `path` must be None, `options` are the fields of `AdditionOptions`."""
+    """The data set. `path` must be None; `options` are the fields of `AdditionOptions`."""
     o = _parse(path, options)
     rng = np.random.default_rng([seed, 0])
     examples = _distinct_examples(o, rng)
@@ -100,12 +100,12 @@ def _distinct_examples(o: AdditionOptions, rng: np.random.Generator) -> tuple[Ex
 
 
 def _kind(carries: int, digits: int) -> str:
-    """Thirds of the range of carries; with 5 digits: 0-1 easy, 2-3 medium, 4-5 hard."""
+    """The difficulty, by thirds of the range of carries; with 5 digits: 0-1 easy, 2-3 medium, 4-5 hard."""
     return ("easy", "medium", "hard")[min(3 * carries // (digits + 1), 2)]
 
 
 def demonstrations(o: AdditionOptions, rng: np.random.Generator, count: int) -> list[tuple[str, str]]:
-    """(prompt, answer) pairs of the weak teacher, on sums alone."""
+    """(prompt, answer) pairs of the weak teacher; all are sums."""
     a, b = rng.integers(0, o.base, (2, count, o.digits))
     answers, _ = add(a, b, o.base, rng.random(a.shape) < o.carry_prob)
     return [(_interleave(x, y) + "=", _sum_digits(z)) for x, y, z in zip(a, b, answers, strict=True)]
@@ -114,10 +114,11 @@ def demonstrations(o: AdditionOptions, rng: np.random.Generator, count: int) -> 
 def add(a: np.ndarray, b: np.ndarray, base: int, carries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Digit-wise sums of a and b [N, digits], least significant first; a carry is made only where `carries` is true.
 
-    Returns the sums [N, digits + 1] and how many carries were made [N].
+    Returns the sums [N, digits + 1] and the numbers of carries [N].
     """
     sums = np.zeros((len(a), a.shape[1] + 1), int)
-    carry, made = np.zeros(len(a), int), np.zeros(len(a), int)
+    carry = np.zeros(len(a), int)
+    made = np.zeros(len(a), int)
     for i in range(a.shape[1]):
         total = a[:, i] + b[:, i] + carry
         sums[:, i] = total % base
@@ -129,10 +130,12 @@ def add(a: np.ndarray, b: np.ndarray, base: int, carries: np.ndarray) -> tuple[n
 
 def subtract_modulo(a: np.ndarray, b: np.ndarray, base: int) -> np.ndarray:
     """a - b modulo base ** digits, digit-wise [N, digits], least significant first."""
-    differences, borrow = np.zeros_like(a), np.zeros(len(a), int)
+    differences = np.zeros_like(a)
+    borrow = np.zeros(len(a), int)
     for i in range(a.shape[1]):
         total = a[:, i] - b[:, i] - borrow
-        differences[:, i], borrow = total % base, total < 0
+        differences[:, i] = total % base
+        borrow = total < 0
     return differences
 
 
@@ -145,5 +148,5 @@ def _interleave(a: np.ndarray, b: np.ndarray) -> str:
 
 
 def _sum_digits(x: np.ndarray) -> str:
-    """All digits but a leading (here: last) carry of 0."""
+    """The digits of a sum, without its most significant one (here: the last) if that is 0."""
     return _digits(x if x[-1] else x[:-1])

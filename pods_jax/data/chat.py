@@ -1,4 +1,4 @@
-"""Chat templates: messages to the text of a prompt, rendered in a process of their own, for `HFTokenizer`."""
+"""Chat templates, which turn messages into the text of a prompt, in a process of their own. For `HFTokenizer`."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ from pods_jax.fields import one_line
 SYSTEM_ROLES = ("system", "user", "none")
 OWN_VARIABLES = ("messages", "add_generation_prompt", "tools", "documents")
 LAST_RESORT_S = 60
-"""Wall-clock limit of one rendering, should processor time not end it."""
+"""Wall-clock limit of one rendering, for a process that its limit of processor time does not end."""
 
 Message = Mapping[str, str]
 """{"role": ..., "content": ...}."""
@@ -33,9 +33,9 @@ class ChatOptions:
     Attributes:
       template: a file with a Jinja template; None: the model's own.
       kwargs: variables for the template, such as enable_thinking.
-      system_role: where the system message goes: "system", a message of its own; "user", before the user's first
-        message and a blank line; "none", nowhere.
-      date: what templates that print the date are told; None: today.
+      system_role: place of the system message: "system", a message of its own; "user", in the user's first message,
+        before its text and a blank line; "none", left out.
+      date: the date that templates may print; None: today.
     """
 
     template: str | None = None
@@ -49,14 +49,14 @@ class ChatTemplate:
 
     Args:
       text: the template.
-      place: where it is from, for messages.
-      tokens: the tokenizer's special tokens that it may print, by name (bos_token, eos_token, ...).
-      kwargs: its other variables.
-      date: today, as far as the template knows.
+      place: name of the file or folder that the template comes from, for error messages.
+      tokens: the tokenizer's special tokens, which the template may print, by name (bos_token, eos_token, ...).
+      kwargs: the template's other variables.
+      date: the date that the template may print.
 
     Attributes:
       text, place: as given.
-      dated: whether a prompt that was rendered depends on the date.
+      dated: whether any prompt rendered so far depends on the date.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ChatTemplate:
                 )
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The worker's answer; whatever goes wrong is a UserError and ends the worker."""
+        """The worker's reply. Every failure is a UserError, and ends the worker."""
         try:
             line = _answer(self._worker, json.dumps(request).encode() + b"\n")
         except TypeError as error:
@@ -123,7 +123,7 @@ class ChatTemplate:
 
 
 def _answer(worker: subprocess.Popen, request: bytes) -> bytes:
-    """One line, empty if the process ends first."""
+    """The process's line of reply; empty if the process ends first."""
     try:
         worker.stdin.write(request)
         worker.stdin.flush()
@@ -135,7 +135,7 @@ def _answer(worker: subprocess.Popen, request: bytes) -> bytes:
 
 
 def _death(worker: subprocess.Popen) -> str:
-    """Why a process gave no answer."""
+    """The reason why a process gave no reply."""
     code = worker.wait()
     if code == -signal.SIGPROF:
         return f"it does not end (stopped after {chat_worker.PROCESSOR_S:g} s of processor time)"
@@ -145,7 +145,7 @@ def _death(worker: subprocess.Popen) -> str:
 def _end(worker: subprocess.Popen) -> None:
     worker.kill()
     worker.wait()
-    with contextlib.suppress(BrokenPipeError):  # of a request that it did not live to read
+    with contextlib.suppress(BrokenPipeError):  # from a request that it did not live to read
         worker.stdin.close()
     worker.stdout.close()
 
@@ -154,12 +154,12 @@ def _end(worker: subprocess.Popen) -> None:
 
 
 def conversation(user: str, system: str | None, earlier: Sequence[Message], system_role: str) -> list[Message]:
-    """The messages of a prompt: system, earlier turns, and the user's last one.
+    """The messages of a prompt: the system message, the earlier ones, and the user's last one.
 
-    A system message among the earlier turns takes the place of `system`.
+    If the earlier messages begin with a system message, it replaces `system`.
 
     Raises:
-      UserError: an earlier turn is no message.
+      UserError: an entry of `earlier` is no message.
     """
     turns = [checked_message(m) for m in earlier]
     if turns and turns[0]["role"] == "system":
@@ -175,7 +175,7 @@ def conversation(user: str, system: str | None, earlier: Sequence[Message], syst
 
 
 def before(system: str, user: str) -> str:
-    """The system message before a user's, in one text."""
+    """The system message and then a user's, in one text."""
     return f"{system}\n\n{user}" if system else user
 
 

@@ -1,12 +1,12 @@
 """The process that renders a chat template for `chat.ChatTemplate`: `python chat_worker.py`, which imports jinja2 only.
 
-A template is a program of strangers: it may loop for ever or fill the memory. So it runs here, under limits of the
-system. Each line of JSON on stdin is answered with one line of JSON on stdout, until stdin ends:
+A template is a stranger's program: it may loop for ever or fill the memory. So it runs here, under limits that the
+system enforces. The process answers each line of JSON on stdin with one line of JSON on stdout, until stdin ends:
 
     {"template": text, "date": "2025-01-31"} -> {"reads": names of the variables that it reads}
     {"variables": {"messages": [...], ...}}  -> {"text": rendered, "dated": whether it asked for the date}
 
-or {"error": why not}. A request that takes more than PROCESSOR_S of processor time ends the process, by SIGPROF.
+or {"error": reason}. A request that takes more than PROCESSOR_S of processor time ends the process, by SIGPROF.
 """
 
 import datetime
@@ -28,7 +28,7 @@ MAX_CHARACTERS = 16 << 20
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %} ... {% endgeneration %}, with which templates mark the answers: here nothing but its content."""
+    """{% generation %} ... {% endgeneration %}, by which templates mark answers; it is rendered as its content."""
 
     tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
 
@@ -39,7 +39,7 @@ class Generation(jinja2.ext.Extension):
 
 
 class Renderer:
-    """One template, in the environment that transformers' `apply_chat_template` gives it."""
+    """One template, in the environment in which transformers' `apply_chat_template` renders it."""
 
     def __init__(self, template: str, date: str):
         self.dated = False
@@ -72,7 +72,7 @@ def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_
 
 
 def answers() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A function that answers one request after the other, with the template of the last request that brought one."""
+    """A function that answers requests one by one, with the template of the latest request that had one."""
     renderer = None
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_PROF, PROCESSOR_S)
         try:
             reply = answer(request)
-        except Exception as error:  # of the template's, whatever it is: the parent reports it
+        except Exception as error:  # of any class, raised by the template: the parent reports it
             reply = {"error": f"{type(error).__name__}: {error}"}
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(reply) + "\n")

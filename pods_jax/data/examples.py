@@ -1,4 +1,4 @@
-"""What a data set is to the rest of the code: examples, a split, and the name of the rule that verifies answers."""
+"""Data sets as the rest of the code sees them: training and test examples, and the task that verifies outputs."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,12 @@ class Example:
 
     Attributes:
       prompt: the user's message (or, for tokenizers without a chat template, the raw prompt).
-      gold: what `pods_jax.rewards.verify` compares an answer with.
-      kind: a label by which evaluations are broken down ("" for none).
-      where: the row of a file that it comes from, for messages ("" for generated examples).
-      earlier: messages (role and content) before the user's, of a conversation; its system message stands above the
-        data set's.
-      columns: the row's fields by name, for reward functions of the user's.
+      gold: text that `pods_jax.rewards.verify` compares an output with.
+      kind: a label for which evaluations report separate scores ("" for none).
+      where: the file and row that the example comes from, for error messages ("" for generated examples).
+      earlier: the messages (role and content) of a conversation before the user's last one. A system message among them
+        replaces the data set's.
+      columns: the row's fields by name, for the user's reward functions.
     """
 
     prompt: str
@@ -32,7 +32,7 @@ class Example:
 
 
 def columns_of(examples: Sequence[Example]) -> dict[str, list[Any]]:
-    """Each column of the rows, None where a row lacks it; "prompts", "gold" and "kind" are the examples' own."""
+    """Every column of the rows, with None where a row lacks it, and "prompts", "gold" and "kind" of the examples."""
     names = dict.fromkeys(name for example in examples for name in example.columns)
     return {name: [example.columns.get(name) for example in examples] for name in names} | {
         "prompts": [example.prompt for example in examples],
@@ -43,14 +43,14 @@ def columns_of(examples: Sequence[Example]) -> dict[str, list[Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Finite training and test examples; sets that are for evaluation only have no training ones.
+    """Finitely many training and test examples. A data set for evaluation only has no training examples.
 
     Attributes:
       task: the name of the verifier for the golds.
-      system: the system message, None for none.
-      alphabet: the characters a character tokenizer needs, where a policy may be trained from scratch ("" where not).
-      skipped: how many rows were left out as unusable.
-      demonstrate: (generator, count) -> [(prompt, completion)] for a supervised warm start, where there is one.
+      system: the system message; None for none.
+      alphabet: characters of the character tokenizer, if a policy can be trained from scratch on the set; else "".
+      skipped: number of unusable rows that were left out.
+      demonstrate: (generator, count) -> [(prompt, completion)], for a supervised warm start; None if there is none.
     """
 
     train: tuple[Example, ...]

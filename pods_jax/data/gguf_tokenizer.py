@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from tokenizers.pre_tokenizers import PreTokenizer
 
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # tokenizer.ggml.token_type; unused ones pad the embedding
+# Values of tokenizer.ggml.token_type; unused tokens pad the embedding.
+CONTROL = 3
+USER_DEFINED = 4
+UNUSED = 5
 TYPE = whole(0, 6)
 
 
@@ -23,9 +26,9 @@ class Kind(NamedTuple):
     """A kind of byte-level BPE.
 
     Attributes:
-      split: cuts text into the pieces within which bytes are merged.
-      nfc: whether text is brought into Unicode's composed form first.
-      ignore_merges: whether a piece that is a token is taken whole, whatever the merges say.
+      split: function that gives the pre-tokenizer, which cuts text into pieces; bytes are merged within a piece only.
+      nfc: whether text is first brought into Unicode's composed form.
+      ignore_merges: whether a piece that is itself a token becomes that token, whatever the merges are.
     """
 
     split: Callable[[], "PreTokenizer"]
@@ -40,7 +43,7 @@ def _split_digits() -> "PreTokenizer":
 
 
 def _split_words(digits: str) -> "PreTokenizer":
-    """The pattern of OpenAI's cl100k tokenizer, which Llama 3 and Qwen2 took over but for the run of digits."""
+    """The pattern of OpenAI's cl100k tokenizer, as Llama 3 and Qwen2 use it: they differ in runs of digits."""
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
@@ -57,7 +60,8 @@ KINDS = {
     "qwen2": _QWEN2,
     "deepseek-r1-qwen": _QWEN2,
 }
-"""By tokenizer.ggml.pre; "llama-bpe" is Llama 3, "qwen2" also Qwen2.5 and Qwen3, the last its distillates of R1."""
+"""The kinds by their names in tokenizer.ggml.pre. "llama-bpe" is Llama 3; "qwen2" is also Qwen2.5 and Qwen3;
+"deepseek-r1-qwen" is R1's distillates of Qwen."""
 
 
 NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -109,7 +113,7 @@ def _byte_pair_tokenizer(file: GGUFFile, tokens: list[str]) -> "Tokenizer":
 
 
 def _without_added_tokens(file: GGUFFile, tokens: list[str], types: list[int], kind: Kind) -> "Tokenizer":
-    """Tokens and merges. UserError if they do not fit each other."""
+    """A tokenizer with the file's tokens and merges. UserError if they do not fit each other."""
     from tokenizers import Tokenizer, models
 
     if len(types) != len(tokens):

@@ -20,7 +20,8 @@ _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 
 
 def _example(fields: Mapping[str, Any]) -> Example:
-    question, answer = fields.get("question"), fields.get("answer")
+    question = fields.get("question")
+    answer = fields.get("answer")
     if not isinstance(question, str) or not isinstance(answer, str) or not question.strip():
         raise BadRow("expected an object with the texts 'question' and 'answer'")
     _, mark, gold = answer.rpartition("####")

@@ -1,9 +1,9 @@
-r"""Data sets of mathematics problems whose golds are for task "math".
+r"""Data sets of mathematics problems, with golds for task "math".
 
-A row gives its gold as `answer` or `final_answer`, or as the last `\boxed{}` of its `solution`, braces balanced.
+A row gives its gold as `answer` or `final_answer`, or as the last `\boxed{}` with balanced braces of its `solution`.
 
-The sets whose names end in "_tolerant" are the same problems for task "math_tolerance", which allows numbers the
-published tolerance; so the exact score stays exact.
+The sets whose names end in "_tolerant" are the same problems for task "math_tolerance", which compares numbers within
+the published tolerance. The other sets compare exactly.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ NO_ANSWER = ("nan", "inf", "-inf")
 
 
 class EmptyBox(BadRow):
-    """The solution boxes nothing: the published MATH has two such training problems."""
+    """The box of the solution is empty: the published MATH has two such training problems."""
 
 
 def _example(fields: Mapping[str, Any]) -> Example:
@@ -52,7 +52,7 @@ def _text(value: Any) -> str:
     """A gold as text, without dollar signs around it; empty for what is missing, null or blank.
 
     Raises:
-      BadRow: for what is no answer, such as NaN, which writers of tables put where nothing is.
+      BadRow: the value is no answer, such as NaN, which some programs write for a missing value.
     """
     if value is None:
         return ""
@@ -67,19 +67,19 @@ def _text(value: Any) -> str:
 
 
 def _minerva_tolerant(fields: Mapping[str, Any]) -> Example:
-    """Relative 1 %, as the authors' numeric answers (Lewkowycz et al. 2022, arXiv 2206.14858)."""
+    """An example with the authors' relative tolerance of 1 % (Lewkowycz et al. 2022, arXiv 2206.14858)."""
     return dataclasses.replace(_example(fields), gold=json.dumps({"answers": _golds(fields), "relative": 0.01}))
 
 
 def _olympiad(fields: Mapping[str, Any]) -> Example | None:
-    """Problems without figures; all types of answer but proofs, which have no gold."""
+    """An example without figures, with an answer of any type but a proof, which has no gold; else None."""
     text_only = "text" in str(fields.get("modality", "text")).lower()
     proof = "human" in str(fields.get("answer_type", "")).lower()
     return _example(fields) if text_only and not proof else None
 
 
 def _olympiad_tolerant(fields: Mapping[str, Any]) -> Example | None:
-    """With the `error` of each answer and the `unit` of the problem."""
+    """An example whose gold has the `error` of each answer and the `unit` of the problem."""
     example = _olympiad(fields)
     if example is None:
         return None
@@ -89,7 +89,7 @@ def _olympiad_tolerant(fields: Mapping[str, Any]) -> Example | None:
 
 
 def _errors(fields: Mapping[str, Any], count: int) -> list[float]:
-    """One absolute error an answer, of a field that holds one for all or one each ("1e-1,1e-2"); [] for none."""
+    """The absolute error of each answer; [] for none. The field holds one for all, or one for each ("1e-1,1e-2")."""
     field = fields.get("error")
     if field is None or not str(field).strip() or field != field:
         return []

@@ -1,6 +1,7 @@
-"""Data sets of problems with a gold answer, from files or from the hub: what they have in common.
+"""The common part of data sets of problems with golds, from files or from the hub.
 
-A data set is a `Source`: where it is on the hub, and how a row becomes an example. Registering one gives a loader.
+A data set is a `Source`: its place on the hub, and the function that turns a row into an example. `register_source`
+registers its loader.
 """
 
 import dataclasses
@@ -27,15 +28,15 @@ class Source:
     """A published data set.
 
     Attributes:
-      name: in the registry.
+      name: name in the registry.
       hub: repository on the Hugging Face hub; configs: its configurations to read.
       train, test: the names of the splits on the hub; None where there is none.
       example: row fields -> Example, None for a row that is not part of the set; raises `BadRow`.
       task: the verifier of the golds.
       system: the system message.
-      ids: fields of which the first that is present names the row; no two rows of a split share a name.
-      known_defects: kinds of bad rows that the published data has; by default they are left out, with a warning.
-      shuffled: whether the rows are in order of topic, so that a test split is drawn instead of taken from the end.
+      ids: fields that may hold a row's id; the first that is present does. No two rows of a split share an id.
+      known_defects: kinds of bad rows in the published data; by default they are left out, with a warning.
+      shuffled: whether rows are shuffled before a test split is taken from their end, since they are ordered by topic.
     """
 
     name: str
@@ -53,11 +54,11 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a loader takes beside a path.
+    """Options of a loader, beside the path.
 
     Attributes:
-      num_test: how many test problems. By default all of a test split, and 200 of data without one.
-      on_bad: "error", or "skip": leave out and count rows that are malformed, incomplete, repeated, or without a gold.
+      num_test: number of test problems. By default all of a test split, or 200 of data without one.
+      on_bad: "error", or "skip" to leave out and count rows that are malformed, incomplete, repeated or without a gold.
         By default only known defects of the published data are left out and counted, each with a warning.
     """
 
@@ -68,10 +69,11 @@ class Options:
 def register_source(source: Source) -> Callable[[str | None, Mapping, int], Dataset]:
     """Registers and returns the loader of a data set, a function (path, options, seed) -> Dataset.
 
-    path: a folder with train and test files (.jsonl, .json, .parquet), a folder with others, all of which are read, or
-    one file; None for the hub. Files without a split of their own are split by `Options.num_test`.
+    path: a folder with train and test files (.jsonl, .json, .parquet); a folder with other files, all of which are
+    read; one file; or None for the hub. Files that belong to no split are split by `Options.num_test`.
 
-    The loader raises a UserError for what is missing, empty or malformed (naming file and line) and unknown options.
+    The loader raises a UserError for unknown options, and for data that is missing, empty or malformed; the message
+    names file and line.
     """
 
     def load(path: str | None, options: Mapping, seed: int) -> Dataset:
@@ -103,7 +105,9 @@ class _Loader:
     """One pass over a data set; counts what it skips."""
 
     def __init__(self, source: Source, options: Options, seed: int):
-        self.source, self.options, self.seed = source, options, seed
+        self.source = source
+        self.options = options
+        self.seed = seed
         self.skipped = 0
 
     def load(self, path: str | None) -> Dataset:
@@ -140,7 +144,7 @@ class _Loader:
         return tuple(example for path in paths for example in self.examples(file_rows(path), str(path)))
 
     def split(self, examples: Sequence[Example], place: object) -> tuple[Sequence[Example] | None, Sequence[Example]]:
-        """Training and test examples out of one file; all are for testing where the data set has no training split."""
+        """Training and test examples from one file; all are test examples if the data set has no training split."""
         if self.source.train is None:
             return None, examples
         num_test = self.options.num_test or NUM_TEST
@@ -155,7 +159,8 @@ class _Loader:
 
     def examples(self, rows: Iterable[Row], place: str) -> tuple[Example, ...]:
         """The examples of one file or hub split."""
-        examples, seen = [], {}
+        examples = []
+        seen = {}
         for row in rows:
             try:
                 example = self.example(row, seen)
@@ -169,7 +174,7 @@ class _Loader:
         return tuple(examples)
 
     def leave_out(self, row: Row, error: BadRow) -> None:
-        """Counts the row, if it may be left out."""
+        """Counts the row, or raises a UserError if it may not be left out."""
         if self.options.on_bad is None and isinstance(error, self.source.known_defects):
             _log.warning("%s: %s: left out, a known defect of data set %s", row.where, error, self.source.name)
         elif self.options.on_bad != "skip":
@@ -186,10 +191,12 @@ class _Loader:
 
 
 def split_conversation(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
-    """A row with the last message in place of a prompt that is a list of messages, and the messages before it.
+    """A row whose prompt is a list of messages, with the last message as its prompt; and the earlier messages.
+
+    A row with another prompt stays as it is.
 
     Raises:
-      BadRow: a list is no conversation that ends with the user.
+      BadRow: the list is no conversation that ends with the user.
     """
     for name in CONVERSATIONS:
         if not isinstance(turns := fields.get(name), list) or not turns:
@@ -208,7 +215,7 @@ CONVERSATIONS = ("prompt", "problem", "question")
 
 
 def _split_file(folder: Path, split: str) -> Path:
-    """The file of a split; with the first suffix, if there is none, to be named as missing."""
+    """The file of a split; if there is none, the path with the first suffix, which a message names as missing."""
     candidates = [folder / f"{split}{suffix}" for suffix in SUFFIXES]
     return next((path for path in candidates if path.exists()), candidates[0])
 

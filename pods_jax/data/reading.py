@@ -1,4 +1,4 @@
-"""Rows of JSON Lines files, Parquet files and the Hugging Face hub, each with the place it comes from."""
+"""Rows of JSON Lines files, Parquet files and the Hugging Face hub, each with its place."""
 
 import codecs
 import itertools
@@ -20,11 +20,12 @@ class Row:
     """One row.
 
     Attributes:
-      where: "file:line", "file:row" or "repository split:row", counted from 1.
+      where: the row's place: "file:line", "file:row" or "repository split:row", counted from 1.
     """
 
     def __init__(self, where: str, content: bytes | Mapping[str, Any]):
-        self.where, self._content = where, content
+        self.where = where
+        self._content = content
 
     def fields(self) -> Mapping[str, Any]:
         """The row as a mapping.
@@ -53,7 +54,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _unencodable(text: str) -> str | None:
-    """What is shown of a text that has no encoding; None for all others."""
+    """The part of a text that cannot be encoded, for a message; None for a text that can."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -106,7 +107,7 @@ def _array(path: Path, content: bytes) -> list[Any]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow.parquet  # comes with `datasets`; half a second of imports that others are spared
+    import pyarrow.parquet  # comes with `datasets`; it takes half a second, which other files do not need
 
     try:
         records = pyarrow.parquet.read_table(path).to_pylist()
@@ -122,7 +123,7 @@ def hub_rows(repository: str, configs: Sequence[str | None], split: str) -> Iter
     Raises:
       UserError: without a network, or if the hub has no such data.
     """
-    import datasets  # a second of imports that file users are spared
+    import datasets  # takes a second, which files do not need
 
     for config in configs:
         try:

@@ -16,7 +16,7 @@ from pods_jax.registry import nearest
 
 SYSTEM = "Answer with the final answer only, without explanation."
 
-# Entry i of a procedural data set is drawn from seed + i: neighbouring seeds would share all entries but one.
+# Entry i of a procedural data set is drawn from seed + i, so neighbouring seeds would share all entries but one.
 SEED_STRIDE = 1_000_003
 MAX_DRAWS_PER_EXAMPLE = 20
 MAX_REJECTED_AT_START = 20
@@ -25,18 +25,18 @@ NUM_PROBED = 24
 MIN_PAID = 4
 CONSTANTS = ("", "0", "1", "-1", "2", "0.0", "1e400", "nan", "inf", "-inf", "0j", "yes", "no", "True", "False", "None",
              "[]", "{}", "()", "(", "-", "a", "A", "?", "impossible", "6+6+6+6", "24", "x", "0 0", "[[]]")  # fmt: skip
-"""Answers that know nothing of their problem; scorers that pay one of them teach a policy to give it always."""
+"""Answers that do not depend on the problem. A scorer that pays one of them teaches a policy to give it always."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to generate.
+    """Options of the data set.
 
     Attributes:
-      dataset: its name in reasoning_gym.
-      num_train: how many training examples.
-      num_test: how many test examples.
-      params: passed on to its configuration, for example {"min_terms": 2, "max_terms": 3}.
+      dataset: name of a procedural data set in reasoning_gym.
+      num_train: number of training examples.
+      num_test: number of test examples.
+      params: its parameters, for example {"min_terms": 2, "max_terms": 3}.
     """
 
     dataset: str
@@ -50,19 +50,19 @@ RULES = {"dataset": TEXT, "num_train": whole(0), "num_test": whole(0), "params":
 
 @register("reasoning_gym")
 def load(path: str | None, options: Mapping, seed: int) -> Dataset:
-    """Generates examples: first the test split, of distinct questions, then training examples with other questions.
+    """Generates examples: first the test split of distinct questions, then training examples with other questions.
 
-    Entries whose own answer does not get the full score from their own scorer are left out: nobody could solve them.
-    A data set whose scorer gives the full score to a constant answer on most problems is refused.
+    An entry whose own answer does not get the full score from the data set's scorer is left out: nobody could solve it.
+    A data set whose scorer gives a constant answer the full score on most problems is refused.
 
     Args:
       path: must be None.
       options: the fields of `Options`.
-      seed: of the generator.
+      seed: the generator's seed.
 
     Raises:
-      UserError: for a missing package, unknown names, bad parameters, too few different questions, or a scorer that
-        pays a constant or rejects its own answers.
+      UserError: the package is missing, a name is unknown, a parameter is bad, there are too few different questions,
+        or the scorer pays a constant or rejects the entries' own answers.
     """
     if path is not None:
         raise UserError(f"data set reasoning_gym is generated: data.path must be None, found '{path}'")
@@ -104,7 +104,7 @@ def _distinct(examples: Iterable[Example]) -> Iterator[Example]:
 
 
 def _solvable(dataset: str, entries: Iterable[Mapping[str, Any]], score: Callable) -> Iterator[Example]:
-    """Examples whose gold, as the verifier will read it, gets the full score."""
+    """The examples whose answer gets the full score, with the entry as the verifier reads it from the gold."""
     found = False
     for number, entry in enumerate(entries):
         gold = _gold(dataset, entry)
@@ -119,15 +119,15 @@ def _solvable(dataset: str, entries: Iterable[Mapping[str, Any]], score: Callabl
 
 
 def _gold(dataset: str, entry: Mapping[str, Any]) -> str:
-    """What the verifier of task "reasoning_gym" reads; fractions and the like in the metadata become strings."""
+    """The gold, for the verifier of task "reasoning_gym"; values that JSON lacks, such as fractions, become texts."""
     kept = {field: entry[field] for field in ("question", "answer", "metadata")}
     return exact_json.dumps({"dataset": dataset, "entry": kept})
 
 
 def _refuse_paid_constants(dataset: str, examples: Sequence[Example], score: Callable) -> None:
-    """Raises a UserError if a constant gets the full score on most problems that have another gold, or on nearly all.
+    """Raises a UserError if a constant gets the full score on most problems with another gold, or on nearly all.
 
-    A frequent gold, such as "yes", may be paid where it is the gold.
+    A frequent gold, such as "yes", may get it where it is the gold.
     """
     entries = [exact_json.loads(example.gold)["entry"] for example in examples]
     golds = [str(entry["answer"]).strip().casefold() for entry in entries]
@@ -142,15 +142,16 @@ def _refuse_paid_constants(dataset: str, examples: Sequence[Example], score: Cal
 
 
 def _is_paid(score: Callable, answer: str, entry: Mapping[str, Any]) -> bool:
-    """Whether the answer gets the full score; not if the scorer fails on it, as scorers do in many ways."""
+    """Whether the answer gets the full score. It does not if the scorer fails on it, as scorers do in many ways."""
     with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
         return float(score(answer, entry)) >= 1.0
     return False
 
 
 def _generator(wanted: Options, seed: int) -> tuple[Iterator[Mapping[str, Any]], Callable]:
-    """The entries, as many as may be drawn, and their scorer."""
-    package, name = _package(), wanted.dataset
+    """The entries, up to the number that may be drawn, and their scorer."""
+    package = _package()
+    name = wanted.dataset
     known = package.factory.DATASETS
     _check_names([name], known, "reasoning_gym data set")
     fields = {field.name for field in dataclasses.fields(known[name][1])} - {"seed", "size"}

@@ -1,7 +1,7 @@
 """Data set "sciknoweval_chemistry": the chemistry part of SciKnowEval (Feng et al. 2024, arXiv 2406.09098).
 
-Multiple choice, true or false, and equations to balance; its own instructions are part of each prompt. It has no
-splits: test problems are drawn with the seed.
+The problems are multiple choice, true or false, and equations to balance. Each prompt begins with the data set's own
+instructions. The data has no splits: test problems are drawn with the seed.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,8 @@ def _instructions(fields: Mapping[str, Any]) -> str:
 
 def _options(fields: Mapping[str, Any]) -> str:
     choices = fields.get("choices") or {}
-    texts, labels = choices.get("text") or [], choices.get("label") or []
+    texts = choices.get("text") or []
+    labels = choices.get("label") or []
     if len(texts) != len(labels):
         raise BadRow(f"{len(texts)} choices with {len(labels)} labels")
     return "\n".join(f"{label}) {text}" for label, text in zip(labels, texts, strict=True))

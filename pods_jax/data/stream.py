@@ -9,13 +9,16 @@ from pods_jax.groups import Prompt
 
 
 class PromptStream:
-    """Epochs over the examples, each in its own order; the position alone is its state."""
+    """Epochs over the examples, each in an order of its own; its only state is the position."""
 
     def __init__(self, examples: Sequence[Example], tokens: Sequence[Sequence[int]], seed: int):
-        """tokens: the rendered prompt of every example."""
+        """tokens: the token ids of every example's rendered prompt."""
         self.position = 0
-        self._examples, self._tokens, self._seed = examples, tokens, seed
-        self._epoch, self._order = -1, np.empty(0, int)
+        self._examples = examples
+        self._tokens = tokens
+        self._seed = seed
+        self._epoch = -1
+        self._order = np.empty(0, int)
 
     @property
     def num_examples(self) -> int:
@@ -29,10 +32,8 @@ class PromptStream:
     def _draw(self) -> Prompt:
         epoch, place = divmod(self.position, len(self._examples))
         if epoch != self._epoch:
-            self._epoch, self._order = (
-                epoch,
-                np.random.default_rng([self._seed, epoch]).permutation(len(self._examples)),
-            )
+            self._epoch = epoch
+            self._order = np.random.default_rng([self._seed, epoch]).permutation(len(self._examples))
         index = int(self._order[place])
         example = self._examples[index]
         self.position += 1

@@ -1,8 +1,8 @@
-"""The tokenizer that a Hugging Face folder holds, read without running anything of the folder's own.
+"""The tokenizer of a Hugging Face folder, read without running any code of the folder.
 
-A tokenizer.json is followed to the letter by the `tokenizers` package, whatever class tokenizer_config.json names: some
-classes of transformers 5 put pre-tokenizers of their own in place of the file's. Folders without one go through
-transformers, which converts older files.
+The `tokenizers` package follows a tokenizer.json to the letter, whatever class tokenizer_config.json names: some
+classes of transformers 5 replace the file's pre-tokenizer by their own. If a folder has no tokenizer.json, transformers
+converts its older files.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,11 @@ from pods_jax.io import read_json
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-GENERATION_CONFIG, MODEL_CONFIG = "generation_config.json", "config.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
+GENERATION_CONFIG = "generation_config.json"
+MODEL_CONFIG = "config.json"
 TEMPLATE = "chat_template.jinja"
 
 NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -36,11 +39,12 @@ class Vocabulary(NamedTuple):
     Attributes:
       place: the file or folder, for messages.
       backend: text to ids and back.
-      tokens: the special tokens that are named (bos_token, eos_token, pad_token, unk_token), each one of the backend's.
-      token_ids: bos_token_id, pad_token_id and eos_token_id, the latter every id that ends a completion; no nulls.
-      template: the chat template, None where there is none.
-      generation: what else generation_config.json says.
-      folder: where the files are; None: in no folder.
+      tokens: the named special tokens (bos_token, eos_token, pad_token, unk_token), all of which the backend has.
+      token_ids: bos_token_id, pad_token_id and eos_token_id, without nulls; the last holds every id that ends a
+        completion.
+      template: the chat template; None if there is none.
+      generation: the contents of generation_config.json.
+      folder: the folder of the files; None for a single file.
     """
 
     place: Path
@@ -58,7 +62,7 @@ def read_folder(path: Path) -> Vocabulary:
     End ids are those of generation_config.json, or else of config.json, and the tokenizer's own.
 
     Raises:
-      UserError: there is none, it brings Python of its own, or one of its files is damaged.
+      UserError: there is none, it needs Python code of the folder, or one of its files is damaged.
     """
     if not path.is_dir():
         raise UserError(f"{path}: neither a folder nor a .gguf file")
@@ -98,14 +102,14 @@ def _read_backend(path: Path, config: Mapping[str, Any]) -> "Tokenizer":
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises no narrower class
         raise UserError(f"{path}: not a tokenizer that can be read: {one_line(error)}") from error
-    backend.no_truncation()  # both are for batches of classifiers
+    backend.no_truncation()  # this and padding are for batches of classifiers
     backend.no_padding()
     _add_tokens(backend, path.with_name(TOKENIZER_CONFIG), config)
     return backend
 
 
 def _add_tokens(backend: "Tokenizer", path: Path, config: Mapping[str, Any]) -> None:
-    """Adds the tokens that only tokenizer_config.json lists, which must get the ids that it lists them under."""
+    """Adds the tokens that only tokenizer_config.json lists; each must get the id under which it is listed."""
     from tokenizers import AddedToken
 
     listed = field(config, "added_tokens_decoder", OBJECT, path, {})
@@ -125,7 +129,7 @@ def _as_id(text: str) -> int | None:
 
 
 def _converted(path: Path) -> "Tokenizer":
-    """A folder's older files, converted by transformers."""
+    """The tokenizer of a folder's older files, which transformers converts."""
     from transformers import AutoTokenizer
 
     try:
@@ -143,12 +147,12 @@ def _converted(path: Path) -> "Tokenizer":
 
 
 def _content(token: Any) -> Any:
-    """A special token's text; files hold either the text or an object."""
+    """A special token's text; files hold either the text or an object with it."""
     return token.get("content") if isinstance(token, dict) else token
 
 
 def _named_tokens(path: Path, config: Mapping[str, Any], backend: "Tokenizer") -> dict[str, str]:
-    """The named special tokens that the vocabulary has. UserError if it lacks the one that begins or ends a text."""
+    """The named special tokens that the vocabulary has. UserError if it lacks bos_token or eos_token."""
     found = {}
     older = _read_if_there(path / SPECIAL_TOKENS)
     for raw, file in ((older, path / SPECIAL_TOKENS), (config, path / TOKENIZER_CONFIG)):
@@ -181,9 +185,9 @@ def end_ids(*sources: Any) -> tuple[int, ...]:
 
 
 def _checked_ids(raw: Mapping[str, Any], backend: "Tokenizer", path: Path) -> dict[str, Any]:
-    """The ids that a file gives, each one of the vocabulary's."""
+    """The ids that a file gives. UserError if an end id is not in the vocabulary."""
     given = {name: field(raw, name, rule, path) for name, rule in IDS.items() if name in raw}
-    if given.get("pad_token_id") == -1:  # Llama 1's way to say none
+    if given.get("pad_token_id") == -1:  # Llama 1 writes -1 for none
         del given["pad_token_id"]
     for name, ids in given.items():
         for i in end_ids(ids):
@@ -200,7 +204,7 @@ def _is_named_template(entry: Any) -> bool:
 
 
 def _template(path: Path, config: Mapping[str, Any]) -> str | None:
-    """The folder's chat template: a file of its own stands above tokenizer_config.json, as in transformers."""
+    """The folder's chat template: chat_template.jinja comes before tokenizer_config.json, as in transformers."""
     if (path / TEMPLATE).exists():
         try:
             return (path / TEMPLATE).read_text(encoding="utf-8")
@@ -219,7 +223,7 @@ def _default(templates: list[dict[str, str]], path: Path) -> str:
 
 
 def gaps(ids: list[int], size: int) -> Iterator[range]:
-    """The runs of numbers below `size` that are not among the ids."""
+    """The runs of consecutive numbers below `size` that are not among the ids."""
     start = 0
     for i in sorted(i for i in ids if i < size):
         if i > start:

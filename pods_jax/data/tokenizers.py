@@ -40,17 +40,17 @@ OWN_FILES = (
     "merges.txt",
     TEMPLATE,
 )
-"""The files of a model's folder that make its tokenizer."""
+"""The files in a model's folder that belong to its tokenizer."""
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """A tokenizer, as far as the rest of the code knows it.
+    """A tokenizer as the rest of the code sees it.
 
     Attributes:
-      vocab_size: one more than the largest id; the model's vocabulary may be padded beyond it.
+      vocab_size: one more than the largest id; the model's vocabulary may be larger, by padding.
       eos_ids: every id that ends a completion.
-      pad_id: fills arrays; what is padding is known from lengths, never from this id.
+      pad_id: id that fills arrays. Padding is recognised by lengths, never by this id.
     """
 
     vocab_size: int
@@ -58,15 +58,15 @@ class Tokenizer(Protocol):
     pad_id: int
 
     def encode_prompt(self, user: str, system: str | None = None, earlier: Sequence[Message] = ()) -> list[int]:
-        """The ids, at least one, after which the model answers `user`. earlier: messages before the user's."""
+        """The ids (at least one) of a prompt to which the model answers. earlier: the messages before `user`."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, without special tokens and whatever ends a completion."""
+        """The text of `ids`, without special tokens and without ids that end a completion."""
         ...
 
     def absent_ids(self, size: int) -> tuple[range, ...]:
-        """The ids below `size`, a model's vocabulary, that no token has."""
+        """The ids below `size` (the size of a model's vocabulary) that belong to no token."""
         ...
 
 
@@ -100,14 +100,14 @@ class CharTokenizer:
 
 
 class HFTokenizer:
-    """A tokenizer that a model's files describe, with its chat template where it has one.
+    """The tokenizer of a model's files, with its chat template if it has one.
 
     Args:
-      vocabulary: as the files give it.
+      vocabulary: the tokenizer as the files describe it.
       options: the run's choices about prompts.
 
     Attributes:
-      token_ids: bos_token_id, eos_token_id and pad_token_id, as far as they are known, as config.json has them.
+      token_ids: bos_token_id, eos_token_id and pad_token_id in the form of config.json; unknown ones are absent.
 
     Raises:
       UserError: no token is known to end a completion, or the options do not fit.
@@ -128,13 +128,13 @@ class HFTokenizer:
 
     @property
     def dated(self) -> bool:
-        """Whether a prompt so far depends on the date."""
+        """Whether any prompt so far depends on the date."""
         return self._chat is not None and self._chat.dated
 
     def encode_prompt(self, user: str, system: str | None = None, earlier: Sequence[Message] = ()) -> list[int]:
         """The chat template's prompt for an answer; without a template, plain text after the tokenizer's own BOS.
 
-        system: None leaves the message out, in which case some templates put one of their own; "" is an empty one.
+        system: the system message. None leaves it out (some templates then write one of their own); "" is an empty one.
 
         Raises:
           UserError: the template fails, does not take the system message, or leaves nothing to answer.
@@ -157,7 +157,7 @@ class HFTokenizer:
         return tuple(gaps(self._ids, size))
 
     def save(self, folder: Path) -> None:
-        """Writes the files from which `load_tokenizer` and transformers load it again."""
+        """Writes the files from which `load_tokenizer` and transformers load this tokenizer."""
         if self._vocabulary.folder is None:
             self._write_files(folder)
         else:
@@ -180,7 +180,7 @@ class HFTokenizer:
             raise UserError(f"{self._vocabulary.place}: cannot be tokenised: {one_line(error)}") from error
 
     def _plain_ids(self, text: str) -> list[int]:
-        """The ids of a text after what the tokenizer puts before it, without what it puts behind."""
+        """The ids of a text and of the special tokens that the tokenizer puts before it, without those after it."""
         bare = self._encode(text, special=False)
         whole = self._encode(text, special=True)
         for start in range(len(whole) - len(bare) + 1):
@@ -223,7 +223,7 @@ def load_tokenizer(path_or_repo: str | Path, options: ChatOptions | None = None)
     """The tokenizer of a folder, a hub id "org/name", a .gguf file or "smollm2-135m".
 
     Raises:
-      UserError: there is none, it is of a kind that is not supported, or the options do not fit it.
+      UserError: there is none, its kind is not supported, or the options do not fit it.
     """
     path = local_model(path_or_repo, FILES)
     if path.suffix == ".gguf":
@@ -234,7 +234,7 @@ def load_tokenizer(path_or_repo: str | Path, options: ChatOptions | None = None)
 
 
 def _chat_template(vocabulary: Vocabulary, options: ChatOptions) -> ChatTemplate | None:
-    """The run's chat template, or else the model's."""
+    """The run's chat template, or else the model's, or None."""
     text = vocabulary.template if options.template is None else read_template(options.template)
     if text is None:
         if options.kwargs:

@@ -1,4 +1,4 @@
-"""config.json of a Hugging Face folder, read and written as transformers 4 and 5 do."""
+"""Reading and writing the config.json of a Hugging Face folder, as transformers 4 and 5 do."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ RULES: dict[str, Rule] = dict.fromkeys(SIZES, SIZE) | {
     "bos_token_id": END_IDS,
     "pad_token_id": whole(-1),  # Llama 1's files say -1 for none
 }
-"""The fields of config.json that are read, and what each may hold; null means absent."""
+"""The fields of config.json that are read, each with its rule; null means absent."""
 
 ROPE_RULES: dict[str, Rule] = {
     "rope_type": TEXT,
@@ -69,17 +69,16 @@ ONLY = {
     "attention_dropout": 0,
     "partial_rotary_factor": 1,
     "quantization_config": None,
-    "auto_map": None,  # the folder's own Python, which never runs
+    "auto_map": None,  # the folder's own Python, which is never run
 }
-"""As `Family.only`, for every family."""
+"""Fields like those of `Family.only`, for every family."""
 
 
 def read_config(path: Path) -> ModelConfig:
     """The ModelConfig of a config.json.
 
     Raises:
-      UserError: a field is missing, has a wrong type or range, or asks for a computation that the decoder does not
-        have.
+      UserError: a field is missing, has a wrong type or range, or asks for a computation that the decoder lacks.
     """
     written = read_json(path)
     raw = without_nulls(written)
@@ -106,7 +105,7 @@ def read_config(path: Path) -> ModelConfig:
 
 
 def check_shape(config: ModelConfig, place: Path) -> None:
-    """UserError for sizes that do not fit each other."""
+    """Raises a UserError for sizes that do not fit each other."""
     heads = config.num_attention_heads
     groups = config.num_key_value_heads
     size = config.head_dim
@@ -120,9 +119,9 @@ def config_json(config: ModelConfig, dtype: str, token_ids: Mapping[str, Any]) -
     """The config.json of a model, in the layout that transformers 4 and 5 both read.
 
     Args:
-      dtype: of the stored weights.
-      token_ids: bos_token_id, eos_token_id and pad_token_id of its tokenizer; what is absent is written as null, since
-        transformers' defaults, 1 and 2, are those of one tokenizer.
+      dtype: precision of the stored weights.
+      token_ids: bos_token_id, eos_token_id and pad_token_id of the tokenizer. An absent id is written as null, since
+        transformers' defaults, 1 and 2, are those of one particular tokenizer.
 
     Raises:
       UserError: no model type of transformers computes this model.
@@ -155,7 +154,7 @@ def _family(raw: Mapping[str, Any], path: Path) -> Family:
 
 
 def _check_windows(written: Mapping[str, Any], family: Family, path: Path) -> None:
-    """UserError if the attention of any layer is over a window. A null `sliding_window` differs from an absent one."""
+    """Raises a UserError if any layer attends over a window. A null `sliding_window` differs from an absent one."""
     kinds = written.get("layer_types")
     if set(kinds or ()) - {"full_attention"}:
         raise UserError(f"{path}: layer_types other than 'full_attention' are not supported")

@@ -1,4 +1,4 @@
-"""The model families: what sets each apart from the one decoder, as facts. A new family is one entry."""
+"""The model families, each as the facts that set it apart from the others. A new family is one entry."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ class Family:
     """A `model_type` of transformers, which is also the `general.architecture` of its GGUF files.
 
     Attributes:
-      architecture: the class that transformers loads it with.
+      architecture: the class with which transformers loads it.
       traits: the fields of ModelConfig that the model type fixes.
       only: config.json fields, each with the one value that the decoder computes; absent or null means the same.
-      defaults: what transformers takes for absent fields, where it is not what `config_json.read_config` takes.
-      windows: whether `use_sliding_window` and `max_window_layers` give layers an attention over a window.
-      gguf_interleaved: whether llama.cpp's converter reorders the rows of q and k for its interleaved RoPE.
+      defaults: transformers' values of absent fields, where they differ from those of `config_json.read_config`.
+      windows: whether `use_sliding_window` and `max_window_layers` can make layers attend over a window.
+      gguf_interleaved: whether llama.cpp's converter reorders the rows of q and k, for its interleaved RoPE.
     """
 
     architecture: str

@@ -49,17 +49,17 @@ RULES = {
     "rope.freq_base": config_json.RULES["rope_theta"],
     "rope.dimension_count": SIZE,
 }
-"""The keys of an architecture that are read, and what each may hold."""
+"""The keys of an architecture that are read, each with its rule."""
 
 NEUTRAL = {"rope.scaling.type": "none", "expert_count": 0, "expert_used_count": 0}
-"""Keys, each with the one value that means the decoder's own computation."""
+"""Keys, each with the only value that the decoder computes."""
 
 
 def open_gguf(path: Path) -> Checkpoint:
     """A GGUF file's config and tensors; a tensor is dequantised to float32 when it is read.
 
     Raises:
-      UserError: the file is not GGUF, of an unknown family, or asks for a computation that the decoder does not have.
+      UserError: the file is not GGUF, its family is unknown, or it asks for a computation that the decoder lacks.
     """
     file = GGUFFile(path)
     family = _family(file)
@@ -116,13 +116,13 @@ def _family(file: GGUFFile) -> Family:
 
 
 def _number(file: GGUFFile, name: str, default: Any = None) -> Any:
-    """The architecture's metadata `name`; without a default it must be there."""
+    """The value of the architecture's key `name`. UserError if the key is absent and has no default."""
     key = f"{file['general.architecture']}.{name}"
     return file.field(key, RULES[name]) if default is None else file.field(key, RULES[name], default)
 
 
 def _rope_scaling(file: GGUFFile, config: ModelConfig) -> RopeScaling | None:
-    """Llama 3's scaling, which GGUF files hold as one divisor a frequency: recognised by its numbers."""
+    """Llama 3's scaling. GGUF files hold it as one divisor for each frequency, so it is recognised by its numbers."""
     if ROPE_FACTORS not in file.tensors:
         return None
     if file.tensors[ROPE_FACTORS].shape != (config.head_dim // 2,):
@@ -137,9 +137,9 @@ def _rope_scaling(file: GGUFFile, config: ModelConfig) -> RopeScaling | None:
 
 
 def half_split(array: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of a query or key projection [heads * h, in] from interleaved RoPE pairs (0, 1), (2, 3), ... to halves.
+    """The rows of a query or key projection [heads * h, in], reordered from interleaved RoPE pairs to halves.
 
-    The inverse of `permute` in llama.cpp's convert_hf_to_gguf.py.
+    It is the inverse of `permute` in llama.cpp's convert_hf_to_gguf.py. Interleaved pairs are (0, 1), (2, 3), ...
     """
     return array.reshape(heads, -1, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 

@@ -1,4 +1,4 @@
-"""Logits of few rows: the output head's matrix product, in the order that suits the platform."""
+"""Logits of few rows: the output head's matrix product, computed as suits the platform."""
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,9 @@ _FEWEST_ROWS = 4
 def project(hidden: Float[Array, "R D"], params: Params) -> Float[Array, "R V"]:
     """`head_logits` of every row.
 
-    On a CPU a chunk of the vocabulary at a time: XLA's one product with [D, V] is memory-bound there and takes 2.5
-    times as long (18 against 47 ms for 32 x 576 x 49,152). A product of a row or two is bound by reading the head.
+    On a CPU it computes a chunk of the vocabulary at a time: XLA's single product with [D, V] is memory-bound there,
+    and takes 2.5 times as long (47 against 18 ms for 32 x 576 x 49,152). With a row or two, only the time to read the
+    head counts.
     """
     if len(hidden) < _FEWEST_ROWS or len(params["embed"]) <= _CHUNK:
         return head_logits(params, hidden)

@@ -13,10 +13,12 @@ from pods_jax.io import read_json
 from pods_jax.models.config_json import CONFIG, read_config
 from pods_jax.models.tensors import DTYPES, Checkpoint, Stored
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 SHARD = "model-{}-of-{}.safetensors"
-EMBED, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-OLD_ROPE_BUFFER = "rotary_emb.inv_freq"  # Llama files of 2023 hold it; the config implies it
+EMBED = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+OLD_ROPE_BUFFER = "rotary_emb.inv_freq"  # Llama files of 2023 hold it, though the config determines it
 
 LAYER_NAMES = {
     "attn_norm": "input_layernorm.weight",
@@ -40,7 +42,7 @@ NAMES = {"embed": EMBED, "final_norm": "model.norm.weight", "lm_head": HEAD} | {
 
 
 def open_folder(folder: Path) -> Checkpoint:
-    """A folder's config and tensors; nothing but headers is read yet.
+    """A folder's config and tensors, of which it reads the headers only.
 
     Raises:
       UserError: a file is missing or unreadable, or the config is not supported.
@@ -58,13 +60,13 @@ def open_files(files: Sequence[Path]) -> dict[str, Stored]:
     """All tensors in safetensors files, by name.
 
     Raises:
-      UserError: a file is missing or unreadable, a name stands in two of them, or a tensor is not of a plain
-        floating-point type.
+      UserError: a file is missing or unreadable, two files have a tensor of the same name, or a tensor is not of a
+        plain floating-point type.
     """
     stored: dict[str, Stored] = {}
     for file in files:
         tensors = _open_file(file)
-        for name in tensors.keys():  # noqa: SIM118 - it is no mapping
+        for name in tensors.keys():  # noqa: SIM118 - `tensors` is no mapping
             if name in stored:
                 raise UserError(f"{file}: tensor {shown(name)} is in another file too")
             stored[name] = _stored(file, tensors, name)
@@ -88,7 +90,7 @@ def tensor_files(folder: Path) -> list[Path]:
     """The safetensors files of a folder.
 
     Raises:
-      UserError: there are none, or the index of shards is damaged or names files elsewhere.
+      UserError: there are none, or the index of shards is damaged or names files outside of the folder.
     """
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]

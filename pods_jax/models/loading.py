@@ -1,4 +1,4 @@
-"""Weights in and out: Hugging Face folders, hub models and GGUF files."""
+"""Loading and saving weights: Hugging Face folders, hub models and GGUF files."""
 
 from pathlib import Path
 
@@ -23,20 +23,20 @@ def load_pretrained(
 
     Args:
       path_or_repo: a folder with config.json and safetensors, a .gguf file, a hub id "org/name", or "smollm2-135m".
-      dtype: of all weights: "float32", "bfloat16" or "float16".
-      mesh: shard the weights over it by `pods_jax.models.shardings`; None leaves them on the default device.
+      dtype: precision of all weights: "float32", "bfloat16" or "float16".
+      mesh: devices over which `pods_jax.models.shardings` splits the weights; None: the default device.
 
     Raises:
-      UserError: there is no such model, it is not a supported one, or its tensors do not fit its config.
+      UserError: there is no such model, it is not supported, or its tensors do not fit its config.
     """
     return load_checkpoint(open_pretrained(path_or_repo), dtype=dtype, mesh=mesh)
 
 
 def open_pretrained(path_or_repo: str | Path) -> Checkpoint:
-    """A stored model's config and tensors, of which only headers are read, to be looked at before they are loaded.
+    """A stored model's config and tensors, of which it reads the headers only: for a look before loading.
 
     Raises:
-      UserError: there is no such model, or it is not a supported one.
+      UserError: there is no such model, or it is not supported.
     """
     path = local_model(path_or_repo, FILES)
     if path.suffix == ".gguf":
@@ -49,7 +49,7 @@ def open_pretrained(path_or_repo: str | Path) -> Checkpoint:
 def load_checkpoint(
     checkpoint: Checkpoint, *, dtype: str = "float32", mesh: Mesh | None = None
 ) -> tuple[Decoder, Params]:
-    """The model of what `open_pretrained` gave; see `load_pretrained`."""
+    """The model and weights of a checkpoint from `open_pretrained`; see `load_pretrained`."""
     if dtype not in DTYPES:
         raise UserError(f"dtype '{dtype}' is not supported, only {', '.join(DTYPES)}")
     shardings = None if mesh is None else param_shardings(checkpoint.config, mesh)
@@ -57,12 +57,12 @@ def load_checkpoint(
 
 
 def own_dtype(path_or_repo: str | Path) -> str | None:
-    """The precision in which a stored model's matrices are; None where they are quantised."""
+    """The precision of a stored model's matrices; None if they are quantised."""
     return stored_dtype(open_pretrained(path_or_repo))
 
 
 def weights_fingerprint(path_or_repo: str | Path) -> str:
-    """A hash of what `load_pretrained` would load, from a few rows of each tensor; see `tensors.fingerprint`."""
+    """A hash of the weights that `load_pretrained` loads, from a few rows of each; see `tensors.fingerprint`."""
     return fingerprint(open_pretrained(path_or_repo))
 
 
@@ -77,8 +77,8 @@ def save_pretrained(
     """Writes a folder that transformers and `load_pretrained` load: config.json, and safetensors of at most 5 GB.
 
     Args:
-      tokenizer: one of `pods_jax.data.tokenizers`, whose files go along; None: the folder has no tokenizer.
-      dtype: of the written weights; None: as they are.
+      tokenizer: a tokenizer of `pods_jax.data.tokenizers`, whose files are written too; None: none.
+      dtype: precision of the written weights; None: their own.
 
     Raises:
       UserError: no model type of transformers computes this model.

@@ -1,6 +1,6 @@
 """LoRA (Hu et al. 2021, arXiv 2106.09685): a frozen matrix W acts as W + (alpha / r) A B; only A and B are trained.
 
-Adapters are a tree of their own, stacked over layers like the weights they adapt:
+Adapters are a parameter tree of their own, stacked over layers like the weights that they adapt:
 `{"layers": {"q": {"a": [L, D, r], "b": [L, r, H h]}, ...}}`.
 """
 
@@ -16,16 +16,16 @@ from pods_jax.models.decoder import ModelConfig, Params, Weight, init_tree, laye
 from pods_jax.models.quantized import Quantized
 
 MODULES = {f"{name}_proj": name for name in ("q", "k", "v", "o", "gate", "up", "down")}
-"""The projections that can be adapted, by the names of `LoraConfig.target_modules` (transformers' and PEFT's)."""
+"""The projections that can be adapted, by the names that `LoraConfig.target_modules`, transformers and PEFT use."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Adapted:
-    """A matrix under an adapter; in the decoder's layers it takes the place of the matrix, which it multiplies like.
+    """A matrix with its adapter. In the decoder's layers it takes the place of the matrix, and multiplies like one.
 
-    x W + (alpha / r) (x A) B costs r (in + out) more multiplications a token than x W, and needs no merged copy of W
-    and no gradient of its size. A and B act in x's precision.
+    Compared with x W, x W + (alpha / r) (x A) B costs r (in + out) more multiplications for each token. It needs no
+    merged copy of W, and no gradient of W's size. A and B act in x's precision.
     """
 
     base: Float[Array, "*L in out"] | Quantized
@@ -42,11 +42,11 @@ class Adapted:
         return x @ self.base + low @ self.b.astype(x.dtype)
 
     def astype(self, dtype: str) -> "Adapted":
-        """The base in another precision; A and B are cast where they act."""
+        """The same with the base in another precision; A and B are cast when they multiply."""
         return dataclasses.replace(self, base=self.base.astype(dtype))
 
     def merged(self) -> Float[Array, "*L in out"]:
-        """The one matrix that does the same, in the precision of the base."""
+        """The single matrix that acts like both together, in the precision of the base."""
         base = self.base.dense() if isinstance(self.base, Quantized) else self.base
         return base + (self.scale * (self.a @ self.b)).astype(base.dtype)
 
@@ -66,23 +66,23 @@ def adapter_weights(config: ModelConfig, lora: LoraConfig) -> dict[str, Any]:
 
 
 def trained_weights(config: ModelConfig, lora: LoraConfig) -> dict[str, Any]:
-    """The declarations of what is trained: the adapters, or without them (rank 0) the model."""
+    """The declarations of the trained weights: the adapters, or with rank 0 the model's own."""
     return adapter_weights(config, lora) if lora.rank else model_weights(config)
 
 
 def init_adapters(config: ModelConfig, lora: LoraConfig, key: Key[Array, ""]) -> Params:
-    """Fresh adapters, float32: the adapted model computes what its base does."""
+    """New float32 adapters, with which the adapted model still computes the same as its base."""
     return init_tree(key, adapter_weights(config, lora))
 
 
 def adapt(base: Params, adapters: Params, scale: float) -> Params:
-    """The parameters of the adapted model, for whatever takes a decoder's; scale: `LoraConfig.scale`."""
+    """The parameters of the adapted model, usable as a decoder's. scale: `LoraConfig.scale`."""
     layers = {name: Adapted(base["layers"][name], **ab, scale=scale) for name, ab in adapters["layers"].items()}
     return {**base, "layers": {**base["layers"], **layers}}
 
 
 def merge(params: Params) -> Params:
-    """Parameters with every adapted or quantised matrix as one plain matrix."""
+    """The parameters with each adapted or quantised matrix as one plain matrix."""
     layers = {name: _plain(w) if isinstance(w, Adapted | Quantized) else w for name, w in params["layers"].items()}
     return {**params, "layers": layers}
 

@@ -1,4 +1,4 @@
-"""LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors, read and written."""
+"""Reading and writing LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors."""
 
 import dataclasses
 import json
@@ -20,7 +20,8 @@ from pods_jax.models.lora import MODULES, adapter_weights
 from pods_jax.models.tensors import Stored
 from pods_jax.parallel.hosts import is_main, to_host
 
-WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
 ONLY = {
     "peft_type": "LORA",
     "task_type": "CAUSAL_LM",
@@ -50,12 +51,12 @@ ONLY = {
     "kasa_config": None,
     "megatron_config": None,
 }
-"""Fields of adapter_config.json, each with the one value that `lora` computes; absent or null means the same."""
+"""Fields of adapter_config.json, each with the only value that `lora` computes; absent or null means the same."""
 
 PLAIN_STARTS = (True, False, "gaussian", "orthogonal")
-"""Values of init_lora_weights after which the base is as it was and the adapter's arithmetic is plain LoRA's.
+"""Values of init_lora_weights that leave the base as it is, and whose adapter computes as plain LoRA does.
 
-Others (pissa, olora, loftq, corda, eva, ...) take something out of the base weights or change an adapter's scale.
+Other values (pissa, olora, loftq, corda, eva, ...) change the base weights or an adapter's scale.
 """
 
 READ = {"r": SIZE, "lora_alpha": real(0, 1e6)}
@@ -63,15 +64,16 @@ FREE = {
     "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "lora_dropout",
     "megatron_core", "qalora_group_size", "runtime_config", "exclude_modules", "ensure_weight_tying",
 }  # fmt: skip
-"""Fields that change nothing of what a trained adapter computes."""
+"""Fields that have no effect on the computation of a trained adapter."""
 
 
 def save_adapter(path: str | Path, adapters: Params, lora: LoraConfig, base_model: str | None = None) -> None:
-    """Writes a folder that `peft.PeftModel.from_pretrained(model, path)` loads; base_model: for its model card.
+    """Writes a folder that `peft.PeftModel.from_pretrained(model, path)` loads; base_model: the base's name.
 
-    Of several processes all must call it; the main one writes.
+    If there are several processes, all must call it; the main one writes.
     """
-    folder, adapters = Path(path), to_host(adapters)
+    folder = Path(path)
+    adapters = to_host(adapters)
     if not is_main():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,11 +98,11 @@ def save_adapter(path: str | Path, adapters: Params, lora: LoraConfig, base_mode
 
 
 def load_adapter(path: str | Path, model: ModelConfig) -> tuple[Params, LoraConfig]:
-    """The adapters of a folder in PEFT's format, float32, and their settings.
+    """The adapters of a folder in PEFT's format, in float32, and their settings.
 
     Raises:
-      UserError: a file is missing or unreadable, the adapter is of a kind that `lora` does not compute, or its tensors
-        do not fit the model.
+      UserError: a file is missing or unreadable, `lora` does not compute this kind of adapter, or its tensors do not
+        fit the model.
     """
     folder = Path(path).expanduser()
     lora = _read_config(folder / CONFIG)
@@ -116,10 +118,10 @@ def load_adapter(path: str | Path, model: ModelConfig) -> tuple[Params, LoraConf
 
 
 def load_adapter_for(lora: LoraConfig, model: ModelConfig) -> Params:
-    """The adapters in the folder `lora.path`, float32.
+    """The adapters in the folder `lora.path`, in float32.
 
     Raises:
-      UserError: as `load_adapter`, or the folder's settings are not those of `lora`.
+      UserError: as in `load_adapter`, or the folder's settings are not those of `lora`.
     """
     adapters, own = load_adapter(lora.path, model)
     wanted = dataclasses.replace(lora, target_modules=tuple(m for m in MODULES if m in lora.target_modules))
@@ -130,7 +132,7 @@ def load_adapter_for(lora: LoraConfig, model: ModelConfig) -> Params:
 
 
 def _check_tensors(path: Path, stored: Mapping[str, Stored], weights: Mapping[str, Mapping[str, Weight]]) -> None:
-    """As `tensors.check_tensors`: at the cost of what the file holds."""
+    """Checks names and shapes like `tensors.check_tensors`: its cost grows with the file, not with claimed sizes."""
     expected = set()
     for name, sides in weights.items():
         for side, weight in sides.items():

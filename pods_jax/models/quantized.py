@@ -1,6 +1,6 @@
 """A frozen base in int8 or nf4 (4-bit NormalFloat; Dettmers et al. 2023, arXiv 2305.14314), through `qwix`.
 
-Weight-only: matrices are kept small and dequantised layer by layer where they are used.
+Only weights are quantised: matrices are stored small, and dequantised layer by layer when they are used.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from pods_jax.errors import UserError
 from pods_jax.models.decoder import Params
 
 KINDS = {"int8": {}, "nf4": {"tiled_axes": {1: 64}}}
-"""The kinds, by name: int8 with one scale a column, nf4 with one for 64 entries of a column (as in QLoRA)."""
+"""The kinds by name: int8 has one scale for a column, nf4 one for 64 entries of a column (as in QLoRA)."""
 
 
 @jax.tree_util.register_dataclass
@@ -32,18 +32,18 @@ class Quantized:
         return x @ self.dense().astype(x.dtype)
 
     def astype(self, dtype: str) -> "Quantized":
-        """Itself: what is stored stays as it is, and is cast where it multiplies."""
+        """The same object: stored values are cast only when they multiply."""
         return self
 
     def dense(self) -> Float[Array, "*L in out"]:
-        """The matrices that are computed with."""
+        """The dequantised matrices."""
         import qwix
 
         return qwix.dequantize(self.values)
 
 
 def quantize(params: Params, kind: str) -> Params:
-    """Parameters whose seven projections are stored in `kind`; embedding, head and norms are left as they are.
+    """The parameters with the seven projections stored as `kind`; embedding, head and norms stay as they are.
 
     Raises:
       UserError: qwix is not installed, or a matrix does not divide into its blocks.

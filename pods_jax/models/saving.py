@@ -1,4 +1,4 @@
-"""Writing Hugging Face folders, whole or not at all: config.json, and safetensors in shards, read off the devices."""
+"""Writing Hugging Face folders, whole or not at all: config.json, and safetensors in shards."""
 
 import json
 import os
@@ -25,21 +25,21 @@ PARTIAL = ".partial-"
 
 @runtime_checkable
 class SavesFiles(Protocol):
-    """A tokenizer, as far as this file knows it.
+    """A tokenizer as this file sees it.
 
     Attributes:
-      token_ids: what config.json says of it: bos_token_id, eos_token_id (one or several), pad_token_id; None: none.
+      token_ids: its entries of config.json: bos_token_id, eos_token_id (one or several), pad_token_id; None: none.
     """
 
     token_ids: Mapping[str, Any]
 
     def save(self, folder: Path) -> None:
-        """Writes the files from which it can be loaded again."""
+        """Writes the files from which the tokenizer can be loaded again."""
         ...
 
 
 class StoredTensor(NamedTuple):
-    """A tensor of a Hugging Face folder, and the weight of ours (or the layer of it, `index`) that it holds."""
+    """A tensor of a Hugging Face folder, and our weight (or the layer `index` of our weight) that it holds."""
 
     stored: str
     name: str
@@ -57,10 +57,10 @@ def write_folder(
 ) -> None:
     """Writes weights, tokenizer and config.json; the host holds one shard at a time.
 
-    Everything is written beside its place first. Then config.json is removed, the files are renamed, and config.json
-    comes last: a folder that has one is complete. Weights that were there are replaced, other files are kept.
-    Of several processes all must call it, as each holds a part of the weights; the main one writes.
-    dtype: of the written weights; None: as they are.
+    All files are first written beside their place. Then an old config.json is removed, the files are moved in, and the
+    new config.json comes last: a folder that has one is complete. Older weights are replaced, other files are kept.
+    If there are several processes, all must call it, as each holds a part of the weights; the main one writes.
+    dtype: precision of the written weights; None: their own.
 
     Raises:
       UserError: no model type of transformers computes this model.
@@ -84,7 +84,7 @@ def write_folder(
 def _write(
     folder: Path, shards: list[list[StoredTensor]], params: Params, dtype: str, tokenizer: SavesFiles | None, text: str
 ) -> None:
-    """All files, in the order of `write_folder`; text: of config.json."""
+    """Writes all files, in the order of `write_folder`. text: the contents of config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     for left_by_a_kill in folder.glob(f"{PARTIAL}*"):
         shutil.rmtree(left_by_a_kill)
@@ -118,7 +118,7 @@ def _write_tensors(folder: Path, shards: list[list[StoredTensor]], params: Param
 
 
 def plan_shards(tensors: list[StoredTensor], max_bytes: int) -> list[list[StoredTensor]]:
-    """Consecutive tensors, as many to a shard as fit; one that is larger than `max_bytes` has a shard of its own."""
+    """The tensors of each shard: consecutive ones, up to `max_bytes`. A larger tensor gets a shard of its own."""
     shards: list[list[StoredTensor]] = []
     room = 0
     for tensor in tensors:
@@ -131,8 +131,9 @@ def plan_shards(tensors: list[StoredTensor], max_bytes: int) -> list[list[Stored
 
 
 def _stored_tensors(config: ModelConfig, params: Params, itemsize: int) -> Iterator[StoredTensor]:
-    """Layer by layer, so that a shard holds neighbours."""
-    weights, values = dict(named_weights(config)), _flat(params)
+    """All tensors, layer by layer, so that a shard holds neighbouring layers."""
+    weights = dict(named_weights(config))
+    values = _flat(params)
     layered = [name for name, weight in weights.items() if weight.axes[0] == "layers"]
     for name in sorted(weights.keys() - set(layered)):
         yield StoredTensor(hf.NAMES[name], name, None, values[name].size * itemsize)

@@ -1,6 +1,6 @@
-"""The shapes of published models, to plan for them without their files. A new one is one entry.
+"""The shapes of published models, for planning without their files. A new model is one entry.
 
-The facts of each model's config.json on the Hugging Face hub; the tests compare with the models' rounded sizes.
+The numbers are those of each model's config.json on the Hugging Face hub; tests compare them with the models' sizes.
 """
 
 import dataclasses
@@ -63,14 +63,14 @@ SHAPES = {
         max_position_embeddings=131_072,
     ),
 }  # fmt: skip
-"""By hub id."""
+"""The shapes by hub id."""
 
 
 def model_shape(path_or_repo: str | Path) -> ModelConfig:
-    """The ModelConfig of what `load_pretrained` would load, with no weight read or downloaded.
+    """The ModelConfig of the model that `load_pretrained` loads, without reading or downloading a weight.
 
     Raises:
-      UserError: there is no such model, or it is not a supported one.
+      UserError: there is no such model, or it is not supported.
     """
     if str(path_or_repo) in SHAPES:
         return SHAPES[str(path_or_repo)]

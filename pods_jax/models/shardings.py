@@ -1,4 +1,4 @@
-"""Placement of weights: their logical axes mapped onto the mesh, for loading, training and planning."""
+"""Placement of weights on the mesh by their logical axes, for loading, training and planning."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from pods_jax.errors import UserError
 from pods_jax.models.decoder import ModelConfig, Weight, is_weight, model_weights
 
 MESH_AXES = {"layers": None, "embed": "fsdp", "heads": "tensor", "mlp": "tensor", "vocab": "tensor", None: None}
-"""Logical axis of a weight -> mesh axis."""
+"""The mesh axis of each logical axis of a weight."""
 
 SPLITS = (
     ("tensor", "num_attention_heads"),
@@ -18,14 +18,15 @@ SPLITS = (
     ("tensor", "intermediate_size"),
     ("fsdp", "hidden_size"),
 )
-"""Mesh axis, and the number of a model that it must divide."""
+"""Pairs of a mesh axis and a number of the model that it must divide."""
 
 
 def param_shardings(config: ModelConfig, mesh: Mesh | AbstractMesh) -> Any:
     """A tree of NamedSharding in the shape of the model's parameters.
 
     Raises:
-      UserError: an axis does not divide what it splits. (A vocabulary that `tensor` does not divide is kept whole.)
+      UserError: a mesh axis does not divide a number that it splits. (A vocabulary that `tensor` does not divide is
+        kept whole instead.)
     """
     for axis, field in SPLITS:
         if getattr(config, field) % mesh.shape[axis]:
@@ -34,7 +35,7 @@ def param_shardings(config: ModelConfig, mesh: Mesh | AbstractMesh) -> Any:
 
 
 def weight_shardings(weights: Any, mesh: Mesh | AbstractMesh) -> Any:
-    """NamedSharding for each declaration of a tree; an axis that its mesh axis does not divide is whole."""
+    """A NamedSharding for each declaration of a tree; an axis that its mesh axis does not divide is kept whole."""
 
     def sharding(w: Weight) -> NamedSharding:
         axes = [MESH_AXES[a] for a in w.axes]

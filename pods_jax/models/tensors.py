@@ -1,4 +1,4 @@
-"""A stored model of any file format, checked against its config, and its tensors as a parameter tree."""
+"""Stored models of any file format: checking their tensors against the config, and reading them as parameters."""
 
 import functools
 import hashlib
@@ -20,13 +20,13 @@ DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float6
 
 
 class Stored(NamedTuple):
-    """A tensor of a file, not read yet.
+    """A tensor of a file that is not read yet.
 
     Attributes:
-      shape: as it is stored.
-      dtype: NumPy's name of its type where it has one, else the format's name.
-      read: gives its array.
-      row: gives one of its rows as the bytes or numbers that are stored.
+      shape: its shape in the file.
+      dtype: NumPy's name of its type if there is one, else the format's name.
+      read: function that reads the array.
+      row: function that reads one row, as the bytes or numbers in the file.
     """
 
     shape: tuple[int, ...]
@@ -36,13 +36,13 @@ class Stored(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A model's tensors on disk. Matrices but the embedding are stored [out, in]; ours are [in, out].
+    """A model's tensors on disk. Matrices other than the embedding are stored as [out, in]; ours are [in, out].
 
     Attributes:
       path: the file or folder, for messages.
-      config: the model that the tensors are of.
-      names: our name of a weight -> its stored name, with "{}" for the layer's index.
-      stored: all tensors that must find a place, by their stored names.
+      config: the model's config.
+      names: the stored name of each of our weights, with "{}" in place of the layer's index.
+      stored: all tensors by their stored names; each must belong to a weight.
     """
 
     path: Path
@@ -52,26 +52,26 @@ class Checkpoint(NamedTuple):
 
 
 def swap_layout(name: str, array: np.ndarray) -> np.ndarray:
-    """From the stored layout of the weight `name` to ours, and back."""
+    """The array of the weight `name`, turned from the stored layout into ours, or back."""
     return array if name == "embed" else array.T
 
 
 def stored_names(names: Mapping[str, str], name: str, weight: Weight) -> Iterator[str]:
-    """The tensors that make up one of our weights: one, or one a layer."""
+    """The names of the tensors that make up one of our weights: a single one, or one for each layer."""
     layers = weight.shape[0] if weight.axes[0] == "layers" else 1
     return (names[name].format(i) for i in range(layers))
 
 
 def named_weights(config: ModelConfig) -> Iterator[tuple[str, Weight]]:
-    """Our names and declarations of all weights."""
+    """The names and declarations of all our weights."""
     for path, weight in jax.tree_util.tree_leaves_with_path(model_weights(config), is_leaf=is_weight):
         yield path[-1].key, weight
 
 
 def read_params(checkpoint: Checkpoint, dtype: str, shardings: Any = None) -> Params:
-    """The checkpoint's weights in `dtype`, each placed by the tree `shardings` (None: on the default device).
+    """The checkpoint's weights in `dtype`, placed by the tree `shardings` (None: on the default device).
 
-    At any time the host holds one stored tensor beyond what is placed.
+    At any time the host holds at most one stored tensor besides the placed weights.
 
     Raises:
       UserError: a tensor is missing, left over, or of the wrong shape.
@@ -87,9 +87,9 @@ def read_params(checkpoint: Checkpoint, dtype: str, shardings: Any = None) -> Pa
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
-    """Compares the names and shapes that the config asks for with those stored.
+    """Compares the stored names and shapes with those that the config asks for.
 
-    It costs what the files hold, whatever sizes the config claims: nothing is made for a tensor that is not stored.
+    The cost grows with the files, not with the sizes that the config claims: a tensor that is not stored costs nothing.
 
     Raises:
       UserError: a tensor is missing, left over, or of the wrong shape.
@@ -123,7 +123,7 @@ def _counts(checkpoint: Checkpoint) -> str:
 
 
 def _place(checkpoint: Checkpoint, name: str, weight: Weight, dtype: str, sharding: Any) -> jax.Array:
-    """One of our weights on its devices; a stacked one grows there, layer by layer."""
+    """One of our weights on its devices; a stacked weight is filled there, layer by layer."""
     stored = stored_names(checkpoint.names, name, weight)
     if weight.axes[0] != "layers":
         return _put(_read(checkpoint, name, next(stored), dtype), sharding)
@@ -135,7 +135,7 @@ def _place(checkpoint: Checkpoint, name: str, weight: Weight, dtype: str, shardi
 
 
 def _put(array: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
-    """An array that every process has, each device given its own part only."""
+    """Places an array that every process has; each device gets only its own part."""
     if sharding is None:
         return jnp.asarray(array)
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
@@ -150,21 +150,21 @@ def _read(checkpoint: Checkpoint, name: str, stored: str, dtype: str) -> np.ndar
     return swap_layout(name, checkpoint.stored[stored].read()).astype(jnp.dtype(dtype))
 
 
-# ---------------------------------------------------------------- what is on disk, in short
+# ---------------------------------------------------------------- summaries of stored weights
 
 
 def stored_dtype(checkpoint: Checkpoint) -> str | None:
-    """The precision of the model's own matrices; None where they are quantised."""
+    """The precision of the stored matrices; None if they are quantised."""
     dtype = checkpoint.stored[checkpoint.names["q"].format(0)].dtype
     return "float32" if dtype == "float64" else dtype if dtype in DTYPES.values() else None
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:
-    """A hash of the model's shape and of a few rows of every tensor, to tell other weights from the same ones.
+    """A hash of the model's shape and of a few rows of every tensor, which tells different weights apart.
 
-    It is of the tensors, not of the files: a copy elsewhere, or in other shards, has the same one. It reads some
-    megabytes of a model of any size. Training changes all rows of a matrix, so it is seen; an edit of single rows of
-    an embedding may not be.
+    It depends on the tensors, not on the files: a copy elsewhere, or in other shards, has the same hash. It reads a few
+    megabytes, whatever the model's size. Training changes all rows of a matrix, so the hash changes; an edit of single
+    rows of an embedding may not change it.
     """
     digest = hashlib.sha256(repr(checkpoint.config).encode())
     for name in sorted(checkpoint.stored):
@@ -177,4 +177,4 @@ def fingerprint(checkpoint: Checkpoint) -> str:
 
 
 ROWS = 8
-"""Rows of a tensor, at equal distances, that are hashed."""
+"""Number of rows of a tensor that are hashed, at equal distances."""

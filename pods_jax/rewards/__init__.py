@@ -1,7 +1,7 @@
-"""Verifiable rewards: is this output right, and has it the form that was asked for?
+"""Verifiable rewards: is an output right, and does it have the required form?
 
-Nothing here imports JAX, raises on what a model wrote, or runs it. A new task is one file in
-`verifiers/`, all of which are imported:
+Nothing here imports JAX. No output raises an exception, and none is run as code. A new task is one file in
+`verifiers/`, where every file is imported:
 
     from pods_jax.rewards.verdict import Verdict, register
 
@@ -23,15 +23,15 @@ from pods_jax.rewards.verdict import VERIFIERS, Verdict, register
 
 __all__ = ["FORMATS", "VERIFIERS", "RewardPool", "Verdict", "check_gold", "final_answer", "register", "verify"]
 
-import_submodules(__name__, skip=("worker",))  # it is the main module of its processes
+import_submodules(__name__, skip=("worker",))  # the main module of the worker processes
 
 
 def verify(output: str, gold: str, task: str) -> bool:
-    """Whether a model's output is right; bounded in time, and no output makes it raise.
+    """Whether a model's output is right. Its time is bounded, and no output makes it raise.
 
     Args:
-      output: everything that the model wrote, reasoning included.
-      gold: what the task's verifier compares with.
+      output: everything that the model wrote, including its reasoning.
+      gold: the text with which the task's verifier compares.
       task: a name in `VERIFIERS`, or "module:function" (see `callables`).
 
     Raises:
@@ -41,10 +41,10 @@ def verify(output: str, gold: str, task: str) -> bool:
 
 
 def check_gold(gold: str, task: str, columns: Mapping[str, Any] | None = None) -> None:
-    """Raises a UserError if the gold cannot be used for the task, or does not equal itself. Bounded in time.
+    """Raises a UserError if the gold cannot be used for the task, or does not equal itself. Its time is bounded.
 
-    A task that is a function of the user's is called, once for all golds, with the gold as the completion and the
-    example's `columns`.
+    If the task is a user's function, it is called once for all golds, with the gold as the completion and the example's
+    `columns`.
     """
     verifier = find_verifier(task)
     if not verifier.takes_columns:
@@ -59,5 +59,5 @@ _checked_functions: set[str] = set()
 
 @functools.cache
 def _shared_pool(process_id: int) -> RewardPool:
-    """A pool for each process: a forked child cannot use its parent's."""
+    """The pool of this process: a forked child cannot use its parent's."""
     return RewardPool(num_workers=1)

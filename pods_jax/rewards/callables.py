@@ -1,10 +1,10 @@
-"""Reward functions of the user's, named "module:function", with the signature of TRL's.
+"""The user's reward functions, named "module:function", with the signature of TRL's.
 
 def brevity(prompts, completions, completion_ids, **columns):  # lists with one entry a completion
     return [1.0 if len(c) < 200 else None for c in completions]  # None: says nothing about this one
 
 `columns` holds every column of the data set, and `lengths` (in tokens), `gold` and `kind`. The function may be a
-coroutine. As a task it is called for one output at a time, and 1 or more is correct.
+coroutine. As a task it is called with one output at a time, and an output is correct if its value is 1 or more.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def load_function(name: str) -> RewardFunction:
     """The function that "module:function" names.
 
     Raises:
-      UserError: if there is no such module or function.
+      UserError: there is no such module or function.
     """
     module, _, attribute = name.partition(":")
     try:
@@ -42,10 +42,10 @@ def load_function(name: str) -> RewardFunction:
 
 
 def call(name: str, completions: Sequence[str], **columns: Sequence[Any]) -> list[float]:
-    """What the function says of each completion; NaN where it says None.
+    """The function's value for each completion; NaN where it returns None.
 
     Raises:
-      UserError: if it raises, or does not give a finite number or None for each completion.
+      UserError: it raises, or does not return a finite number or None for each completion.
     """
     try:
         result = _result(name, completions, columns)
@@ -60,7 +60,7 @@ def check_function(name: str, gold: str, columns: Mapping[str, Any]) -> None:
     """Calls the function once, with the gold as the completion. columns: one example's, by name.
 
     Raises:
-      UserError: as `call`.
+      UserError: as in `call`.
     """
     row = {"prompts": "", "completion_ids": [], "lengths": 0, "kind": ""} | dict(columns) | {"gold": gold}
     call(name, [gold], **{column: [value] for column, value in row.items()})
@@ -79,7 +79,7 @@ def _awaited(result: Any) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(wait())
-    with ThreadPoolExecutor(1) as thread:  # a notebook's thread has a loop, which cannot be entered again
+    with ThreadPoolExecutor(1) as thread:  # a notebook's thread already runs an event loop
         return thread.submit(asyncio.run, wait()).result()
 
 
@@ -113,7 +113,7 @@ def _shown(value: Any) -> str:
 
 @functools.cache
 def find_verifier(task: str) -> Verifier:
-    """The verifier of a task: a registered one, or a function of the user's, for which 1 or more is correct."""
+    """The verifier of a task: a registered one, or a user's function, by which 1 or more is correct."""
     if ":" not in task:
         return VERIFIERS[task]
 

@@ -1,20 +1,20 @@
-r"""Where a model's final answer is looked for.
+r"""Extraction of a model's final answer.
 
-Thinking holds no answer: only what follows the last `</think>` is read, and only the last 100,000 characters of it. An
+Thinking holds no answer: only the text after the last `</think>` is read, and only its last 100,000 characters. An
 output that opens `<think>` and never closes it has an answer only in a closed `<answer>`. Some chat templates end the
-prompt with `<think>`; `prefill` says so, and the output that verifiers read begins with it.
+prompt with `<think>`; `prefill` finds it, and the output that verifiers read begins with it.
 
-The markers are tried in this order, and each one found narrows the text for the next (`<answer>It is
+The markers are tried in this order, and each marker found narrows the text for the next one (`<answer>It is
 \boxed{3}</answer>` is 3). A box ends the search: its contents are the answer.
 
 1. the last `<answer>` that is closed, up to its `</answer>`;
-2. the last balanced `\boxed{..}`, with those that are joined to it (`\boxed{1}, \boxed{2}` is a list);
-3. what follows the last `####`, on that line or, if it is blank, on the next one that is not;
-4. what follows the last "answer is", "answer:" or "answer =", to the end of the sentence or line ("is not" and
-   "wrong answer" are none). A question keeps its mark, by which verifiers refuse it.
+2. the last balanced `\boxed{..}`, with the boxes that are joined to it (`\boxed{1}, \boxed{2}` is a list);
+3. the text after the last `####` on its line or, if that is blank, the next line that is not;
+4. the text after the last "answer is", "answer:" or "answer =", to the end of the sentence or line ("is not" and
+   "wrong answer" are no markers). A question keeps its question mark, by which verifiers refuse it.
 
-A formula in `$$..$$` or `\[..\]` on lines of its own counts as one line. No marker, no answer: a number that merely
-occurs in the text is never taken for one. All is linear in the text.
+A formula in `$$..$$` or `\[..\]` on lines of its own counts as one line. Without a marker there is no answer: a number
+that merely occurs in the text is never taken for one. The time is linear in the length of the text.
 """
 
 import re
@@ -35,7 +35,7 @@ _PREFILL = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
 
 
 def final_answer(output: str) -> str | None:
-    """The text of the one final answer, stripped; None if the output marks none."""
+    """The text of the final answer, stripped; None if the output marks none."""
     if not _is_thinking(output):
         return _marked(after_thinking(output))
     inside = in_answer_tags(output[-MAX_CHARS:]) or ""
@@ -48,21 +48,21 @@ def _marked(text: str) -> str | None:
         inside = marked(text)
         if inside is not None:
             text = answer = inside
-        if inside is not None and marked is in_box:  # its contents are mathematics
+        if inside is not None and marked is in_box:  # the contents of a box are mathematics
             break
     return answer or None
 
 
 def after_thinking(output: str) -> str:
-    """What follows the last `</think>`, or everything if there is none; at most the last `MAX_CHARS` characters.
+    """The text after the last `</think>`, or all if there is none; at most the last `MAX_CHARS` characters.
 
-    Empty if the output ends within its thinking.
+    It is empty if the output ends within its thinking.
     """
     return "" if _is_thinking(output) else output[-MAX_CHARS:].rpartition("</think>")[2].strip()
 
 
 def prefill(prompt: str) -> str:
-    """The end of a rendered prompt that belongs to the output: `<think>`, closed or not, with the blanks after it."""
+    """The end of a rendered prompt that belongs to the output: `<think>`, closed or not, and the blanks after it."""
     match = _PREFILL.search(prompt[-MAX_PREFILL_CHARS:])
     return match[0] if match else ""
 
@@ -91,7 +91,7 @@ def after_phrase(text: str, pattern: re.Pattern = PHRASE) -> str | None:
 
 
 def following(text: str, marker: re.Pattern) -> str | None:
-    """All that follows the last match of the marker, without the emphasis and blanks that it begins with."""
+    """All text after the last match of the marker, without leading emphasis and blanks."""
     end = max((match.end() for match in marker.finditer(text)), default=None)
     return None if end is None else text[end:].lstrip(" \t\r\n:=*")
 

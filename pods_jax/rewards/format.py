@@ -1,4 +1,4 @@
-"""Rewards for the form of an output, whatever its answer: functions text -> float in [0, 1]."""
+"""Rewards for the form of an output, independent of its answer: functions text -> float in [0, 1]."""
 
 import re
 
@@ -17,7 +17,7 @@ _TAG_LINES = ("<think>\n", "\n</think>\n", "\n<answer>\n", "\n</answer>")
 
 @FORMATS.register("none")
 def no_format(text: str) -> float:
-    """Always 1: no form is asked for."""
+    """Always 1: no form is required."""
     return 1.0
 
 
@@ -45,20 +45,21 @@ def tag_count(text: str) -> float:
 
 @FORMATS.register("think_answer_near")
 def think_answer_near(text: str) -> float:
-    """1 less 0.01 for each character outside of `<think>..</think><answer>..</answer>`, at least 0.
+    """1 minus 0.01 for each character outside of `<think>..</think><answer>..</answer>`, at least 0.
 
-    One blank or line feed may stand between the two. Nearly continuous, so that it breaks most ties between rewards
-    (Xu et al. 2025, arXiv 2504.13818, authors' code for one device).
+    One blank or line feed may stand between the two blocks. The value is nearly continuous, so it breaks most ties
+    between rewards (Xu et al. 2025, arXiv 2504.13818, authors' code for one device).
     """
     return max(0.0, 1.0 - NEAR_PENALTY * (len(text) - _length_in_form(text)))
 
 
 def _length_in_form(text: str) -> int:
-    """How many characters stand between the first `<think>` and the `</answer>` of the first block that is complete."""
+    """The number of characters from the first `<think>` to the `</answer>` of the first complete block; 0 for none."""
     junction = _JUNCTION.search(text)
     if junction is None:
         return 0
-    start, end = text.find("<think>", 0, junction.start()), text.find("</answer>", junction.end())
+    start = text.find("<think>", 0, junction.start())
+    end = text.find("</answer>", junction.end())
     return end + len("</answer>") - start if start >= 0 and end >= 0 else 0
 
 
@@ -81,6 +82,6 @@ def tag_line_count(text: str) -> float:
 
 @FORMATS.register("boxed_or_hash")
 def boxed_or_hash(text: str) -> float:
-    r"""1 if the text marks an answer, not an empty one, by `\boxed{..}` or `####`."""
+    r"""1 if the text marks an answer that is not empty by `\boxed{..}` or `####`."""
     reply = after_thinking(text)
     return float(bool(in_box(reply) or after_hashes(reply)))

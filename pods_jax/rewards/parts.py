@@ -1,6 +1,6 @@
-"""A reward is a weighted sum of named parts: `compose` adds them up and keeps each for the log.
+"""Rewards as weighted sums of named parts: `compose` adds them up, and keeps each part for the log.
 
-A part is a name in `PARTS`, a format in `FORMATS`, or a function of the user's (see `callables`).
+A part is a name in `PARTS`, a format in `FORMATS`, or a user's function (see `callables`).
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ REWARD_SETS: Mapping[str, Mapping[str, float | int]] = {
     "pods_single_device": {"correctness": 1.0, "think_answer_near": 0.1, "tag_count": 0.1},
     "pods_multi_device": {"correctness": 1.0, "think_answer_lines": 1.0, "tag_line_count": 1.0},
 }
-"""Weights by part, by name."""
+"""Named sets of parts, with the weight of each part."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +28,13 @@ class Outputs:
     """A batch of R verified completions; every sequence has R entries.
 
     Attributes:
-      texts: the completions; completion_ids: their token ids; lengths: in tokens; max_length: their limit.
+      texts: the completions; completion_ids: their token ids.
+      lengths: their lengths in tokens; max_length: the limit of these.
       columns: the fields of their examples by name: "prompts", "gold", "kind", and every column of the data set.
       correct: raw correctness.
       truncated: whether the limit cut the completion.
-      prefill: what the prompts' template already wrote of the output (see `extract.prefill`); it counts for formats.
-      overlong_cache_length: over how many tokens before the limit `overlong` falls; None: a fifth of the limit.
+      prefill: beginning of the output that the prompts' template wrote (see `extract.prefill`); formats read it too.
+      overlong_cache_length: number of tokens before the limit over which `overlong` falls; None: a fifth of the limit.
     """
 
     texts: Sequence[str]
@@ -47,7 +48,7 @@ class Outputs:
     overlong_cache_length: int | None = None
 
     def arguments(self) -> dict[str, Sequence[Any]]:
-        """What a function of the user's is called with, beside the completions."""
+        """The arguments of a user's function, beside the completions."""
         return dict(self.columns) | {"completion_ids": self.completion_ids, "lengths": self.lengths}
 
 
@@ -64,15 +65,15 @@ def correctness(outputs: Outputs) -> list[float]:
 
 @PARTS.register("truncated")
 def truncated(outputs: Outputs) -> list[float]:
-    """1 for an output that the length limit cut; give it a negative weight."""
+    """1 for a completion that the length limit cut; its weight should be negative."""
     return [float(cut) for cut in outputs.truncated]
 
 
 @PARTS.register("overlong")
 def overlong(outputs: Outputs) -> list[float]:
-    """DAPO's soft overlong punishment (Yu et al. 2025, arXiv 2503.14476, eq. 13): 0, and near the limit down to -1.
+    """DAPO's soft overlong punishment (Yu et al. 2025, arXiv 2503.14476, eq. 13): 0, falling to -1 near the limit.
 
-    Linear over the last `overlong_cache_length` tokens; a fifth of the limit is the paper's 4,096 of 20,480.
+    It falls linearly over the last `overlong_cache_length` tokens; a fifth of the limit is the paper's 4,096 of 20,480.
     """
     cache = outputs.overlong_cache_length or outputs.max_length / 5
     free = outputs.max_length - cache
@@ -80,10 +81,10 @@ def overlong(outputs: Outputs) -> list[float]:
 
 
 def weights_of(parts: Any) -> Mapping[str, float | int]:
-    """The weights of a named set, or those that are given (in anything with keys and items, such as a ConfigDict).
+    """The weights of a named set, or the given weights themselves (a dict, a ConfigDict, or the like).
 
     Raises:
-      UserError: for an unknown set.
+      UserError: the named set is unknown.
     """
     if not isinstance(parts, str):
         return dict(parts)
@@ -95,17 +96,18 @@ def weights_of(parts: Any) -> Mapping[str, float | int]:
 def compose(
     outputs: Outputs, weights: Mapping[str, float | int], functions: Mapping[str, str]
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """The rewards [R], and the parts [R] by name, unweighted; NaN where a function says nothing, which adds nothing.
+    """The rewards [R], and the unweighted parts [R] by name.
 
-    A completion of which no part with a weight says anything has no reward, NaN, and so leaves its group, as in TRL.
+    A part is NaN where a user's function returns None, and then adds nothing. A completion for which all weighted parts
+    are NaN has the reward NaN, and so leaves its group, as in TRL.
 
     Args:
-      outputs: what is rewarded.
-      weights: by part; parts of weight 0 are only logged.
-      functions: "module:function" by part, for the parts that are functions of the user's.
+      outputs: the batch of verified completions.
+      weights: the weight of each part; parts of weight 0 are only logged.
+      functions: "module:function" of each part that is a user's function.
 
     Raises:
-      UserError: for an unknown part, or a function that does not do what `callables` says.
+      UserError: a part is unknown, or a function does not follow the rules in `callables`.
     """
     parts = {name: _part(name, outputs, functions) for name in weights}
     columns = [[weight * value for value in parts[name]] for name, weight in weights.items() if weight]
@@ -119,14 +121,15 @@ def _sum(values: Sequence[float]) -> float:
 
 
 def normalize_then_sum(parts: Mapping[str, Sequence[float]], weights: Mapping[str, float | int]) -> list[float]:
-    """Rewards [n] of a group: each part less its mean, over its deviation, and then the weighted sum.
+    """Rewards [n] of a group: the weighted sum of parts that are normalised by their means and deviations.
 
-    GDPO (Liu et al. 2026, arXiv 2601.05242): a part of small spread is not drowned by one of large spread. As in TRL,
-    1e-4 is added to the deviation (ddof 1). The paper divides the sum by the batch's deviation: scale_rewards="batch".
+    GDPO (Liu et al. 2026, arXiv 2601.05242): a part of large spread does not drown one of small spread. As in TRL, 1e-4
+    is added to the deviation (ddof 1). The paper also divides the sum by the batch's deviation: scale_rewards="batch".
+    NaN is treated as in `compose`.
 
     Args:
-      parts: [n] by name, NaN where one says nothing, which adds nothing; NaN where none with a weight says anything.
-      weights: by part.
+      parts: the parts [n] by name.
+      weights: the weight of each part.
     """
     columns = [[weight * value for value in _normalized(parts[name])] for name, weight in weights.items() if weight]
     rows = zip(*columns, strict=True) if columns else [(0.0,)] * len(next(iter(parts.values())))
@@ -141,7 +144,7 @@ def _normalized(values: Sequence[float]) -> list[float]:
 
 
 def check_functions(functions: Mapping[str, str], gold: str, columns: Mapping[str, Any]) -> None:
-    """Calls each function of the user's once, on one example; `UserError` where one does not do what it should."""
+    """Calls each of the user's functions once, on one example. UserError if one does not follow `callables`."""
     for name in functions.values():
         check_function(name, gold, columns)
 

@@ -1,13 +1,13 @@
-"""`RewardPool`: verifies batches of outputs, each within a limit, whatever the verifiers do.
+"""`RewardPool`: verifies batches of outputs, each within a time limit, whatever the verifiers do.
 
 Bounded verifiers, and the quick first layers of others (see `Verifier`), run in the caller's process. The rest runs in
 worker processes, which are started when first needed, reused, and replaced when they hang or die. Workers are new
-interpreters, neither forked (JAX has threads) nor started through `multiprocessing` (which imports the caller's
-`__main__`, and JAX with it, into each). A worker is sent a few outputs at a time, and answers one by one; requests and
-replies are numbered, so that nothing else in the pipe is taken for a verdict.
+interpreters. They are not forked, since JAX has threads, nor started through `multiprocessing`, which imports the
+caller's `__main__`, and JAX with it, into each. A worker gets a few outputs at a time, and replies to them one by one.
+Requests and replies are numbered, so that nothing else in the pipe is taken for a verdict.
 
-The limit is processor time, since a loaded or frozen machine must not change verdicts. A verifier that waits uses none:
-the wall clock ends it after `WALL_FACTOR` times the limit.
+The limit is on processor time, since a loaded or frozen machine must not change verdicts. A verifier that only waits
+uses none: the wall clock ends it after `WALL_FACTOR` times the limit.
 """
 
 import collections
@@ -36,13 +36,13 @@ from pods_jax.rewards.verdict import Verdict
 START_UP_S = 120.0
 MAX_STARTS = 4
 WALL_FACTOR = 10
-"""The wall-clock limit of a verification, over its limit of processor time."""
+"""The wall-clock limit of a verification, as a multiple of its limit of processor time."""
 TIMEOUT = Verdict(False, None, "timeout")
 WALL_TIMEOUT = Verdict(False, None, "wall timeout")
 CRASHED = Verdict(False, None, "crashed")
 CLOSED = Verdict(False, None, "closed")
 
-# What waits in a pipe is less than its capacity, so that no process ever waits for the other one to read.
+# Waiting data never fills a pipe, so that no process waits for the other one to read.
 MAX_CHUNK_BYTES = 32 << 10
 MAX_CHUNK_ITEMS = 32
 
@@ -53,7 +53,7 @@ _warn_once = functools.lru_cache(maxsize=256)(_log.warning)
 
 
 class RewardPool:
-    """Verifies outputs, up to `num_workers` at a time. Any thread may call it; `with` or `close` ends its workers."""
+    """Verifies up to `num_workers` outputs at a time. Any thread may call it; `with` or `close` ends its workers."""
 
     def __init__(self, num_workers: int = 2):
         self._process_id = os.getpid()
@@ -75,18 +75,17 @@ class RewardPool:
     ) -> list[Verdict]:
         """Verdicts in the order of the outputs.
 
-        An output that makes its verifier use more than `deadline_s` of processor time gets "timeout"; one whose
-        verifier waits for `WALL_FACTOR` times as long gets "wall timeout"; one that makes it raise or die gets
-        "crashed"; what is left when the pool is closed gets "closed". None affects the others. Starting a worker is
-        not counted.
+        An output gets the reason "timeout" if its verifier uses more than `deadline_s` of processor time, "wall
+        timeout" if the verifier waits for `WALL_FACTOR` times as long, "crashed" if the verifier raises or dies, and
+        "closed" if the pool is closed first. None of these affects other outputs. The start of a worker takes nothing
+        from the limit.
 
         Args:
-          columns: for tasks that are functions of the user's, more arguments by name, an entry for each output.
+          columns: further arguments by name, with an entry for each output, for tasks that are user's functions.
 
         Raises:
-          UserError: for an unknown task, a gold that the verifier cannot use, or a verifier that no worker can load.
-          RuntimeError: in a forked child of the process that made the pool, whose workers are not the child's; or
-            after `close`.
+          UserError: the task is unknown, the verifier cannot use a gold, or no worker can load the verifier.
+          RuntimeError: the pool is closed, or belongs to the parent of this forked process.
         """
         if os.getpid() != self._process_id:
             raise RuntimeError("a RewardPool belongs to the process that made it: make another one in a forked child")
@@ -109,7 +108,7 @@ class RewardPool:
         return verdicts
 
     def close(self) -> None:
-        """Ends the workers at once; outputs that other threads are scoring get "closed"."""
+        """Ends the workers at once; outputs that other threads are verifying get "closed"."""
         self._finalizer()
 
     def __enter__(self) -> "RewardPool":
@@ -132,11 +131,11 @@ def _rows(columns: Mapping[str, Sequence[Any]], places: Sequence[int]) -> Iterat
 
 
 class Request:
-    """A message to a worker, numbered through the whole process.
+    """A message to a worker, with a number that is unique in this process.
 
     Attributes:
-      number: what its reply bears.
-      line: as it is sent.
+      number: its number, which the reply repeats.
+      line: the line that is sent.
     """
 
     _numbers = itertools.count(1)
@@ -147,7 +146,7 @@ class Request:
 
 
 def _chunks(requests: Sequence[Request], num_workers: int) -> Iterator[list[Request]]:
-    """Consecutive requests, as many as fit into a pipe and leave work for every worker; a large one travels alone."""
+    """Consecutive requests, as many as fit into a pipe and leave work for every worker; a large one is sent singly."""
     most = max(1, min(MAX_CHUNK_ITEMS, len(requests) // (2 * num_workers)))
     chunk: list[Request] = []
     for request in requests:
@@ -175,7 +174,7 @@ def _close(process_id: int, threads: ThreadPoolExecutor, workers: Sequence["Work
 
 
 class Troubles:
-    """Tells, in one line and again when it changes, that many outputs of a task get no verdict."""
+    """Logs one line when many outputs of a task get no verdict, and another when this changes."""
 
     WINDOW = 256
     SHARE = 0.03
@@ -186,7 +185,7 @@ class Troubles:
         self._told: dict[str, tuple[str, ...]] = {}
 
     def note(self, task: str, verdicts: Sequence[Verdict]) -> None:
-        """Adds verdicts; once there are enough of them, tells what is new and begins anew."""
+        """Counts verdicts. Once there are `WINDOW` of them, it logs any change and starts counting again."""
         with self._lock:
             recent = self._recent.setdefault(task, [])
             recent += [verdict.reason for verdict in verdicts]
@@ -211,7 +210,7 @@ class Troubles:
 
 
 class WorkerLost(Exception):
-    """The worker process gave no reply; the argument is the verdict on what it was asked."""
+    """The worker process gave no reply. The argument is the verdict on the output that it was verifying."""
 
     def __init__(self, verdict: Verdict):
         super().__init__(verdict.reason)
@@ -219,7 +218,7 @@ class WorkerLost(Exception):
 
 
 class Closed(Exception):
-    """The worker was closed, and starts no process any more."""
+    """The worker was closed, and no longer starts a process."""
 
 
 class Worker:
@@ -233,7 +232,7 @@ class Worker:
         self._unread = b""
 
     def verify(self, task: str, requests: Sequence[Request], deadline_s: float | int) -> list[Verdict]:
-        """The verdicts, in processes that were made ready for the task before the clock starts."""
+        """The verdicts. A process loads the task's verifier before the clock starts."""
         verdicts: list[Verdict] = []
         with contextlib.suppress(Closed):
             while len(verdicts) < len(requests):
@@ -244,7 +243,7 @@ class Worker:
     def _add_verdicts(
         self, verdicts: list[Verdict], task: str, requests: Sequence[Request], limit_s: float | int
     ) -> None:
-        """Adds verdicts up to and including the first for which the process did not reply."""
+        """Adds verdicts up to and including the first one to which the process did not reply."""
         try:
             self._send(b"".join(request.line for request in requests), limit_s)
             for request in requests:
@@ -254,7 +253,7 @@ class Worker:
 
     def _verdict(self, task: str, kind: str, content: Any) -> Verdict:
         if kind == "user error":
-            self.stop()  # with the replies that nobody will read
+            self.stop()  # and its remaining replies, which nobody reads
             raise UserError(content)
         if kind == "exception":
             _warn_once("the verifier of task '%s' raised %s", task, content)
@@ -262,13 +261,13 @@ class Worker:
         return Verdict(**content)
 
     def close(self) -> None:
-        """Ends the process at once, for good; a thread that waits for its reply gets no other one."""
+        """Ends the process at once; no other is started, not even for a thread that waits for a reply."""
         with self._starting:
             self._closed = True
             self._kill()
 
     def stop(self) -> None:
-        """Ends the process and leaves nothing of it behind."""
+        """Ends the process, and closes its pipes."""
         if self._process is None:
             return
         self._kill()
@@ -279,7 +278,7 @@ class Worker:
         self._process = None
 
     def _kill(self) -> None:
-        """Ends the process, and whatever a verifier may have forked: they are a process group of their own."""
+        """Ends the process and everything that a verifier has forked: together they are a process group."""
         process = self._process
         if process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -322,7 +321,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=_environment(),
-                start_new_session=True,  # Ctrl-C is for the parent; and what a verifier forks can be ended too
+                start_new_session=True,  # Ctrl-C is for the parent; and a verifier's forks can be ended too
                 bufsize=0,
             )
         os.set_blocking(self._process.stdin.fileno(), False)
@@ -333,7 +332,7 @@ class Worker:
         self._unread = b""
 
     def _send(self, requests: bytes, limit_s: float | int) -> None:
-        """Writes the requests. If the process does not take them in time it is stopped."""
+        """Writes the requests. A process that does not take them in time is stopped."""
         end = time.monotonic() + limit_s
         data = memoryview(requests)
         while data:
@@ -344,7 +343,7 @@ class Worker:
                 self._lose(self._reason_of_death())
 
     def _receive(self, number: int, limit_s: float | int) -> tuple[str, Any]:
-        """The kind and content of the reply with that number; all else in the pipe is passed over."""
+        """The kind and content of the reply with that number; everything else in the pipe is skipped."""
         end = time.monotonic() + limit_s
         while True:
             reply = _parsed(self._line(end))
@@ -362,7 +361,7 @@ class Worker:
         return line
 
     def _wait(self, pipe: Any, end: float | int) -> None:
-        """Returns when the pipe is ready. Looks after the process: its children may hold the pipe open without it."""
+        """Returns when the pipe is ready. It also watches the process, whose children may keep the pipe open."""
         while not pipe.poll(1000 * max(0.0, min(_LOOK_AFTER_S, end - time.monotonic()))):
             if self._process.poll() is not None:
                 self._lose(self._reason_of_death())
@@ -370,7 +369,7 @@ class Worker:
                 self._lose(WALL_TIMEOUT)
 
     def _reason_of_death(self) -> Verdict:
-        """The verdict on what a process was doing that has closed its pipe: SIGPROF comes from the worker's timer."""
+        """The verdict for a process that closed its pipe: SIGPROF comes from the worker's timer."""
         self._kill()
         return TIMEOUT if self._process.wait() == -signal.SIGPROF else CRASHED
 
@@ -391,6 +390,6 @@ def _parsed(line: bytes) -> tuple[Any, Any, Any] | None:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's, with its module search path, and one thread for each worker's linear algebra."""
+    """The caller's environment variables, with its module search path, and one thread for linear algebra."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -1,7 +1,7 @@
-"""English around one number: a unit after it, a sentence that states it. For verifiers of numeric answers.
+"""English around one number, for verifiers of numeric answers: a unit after it, or a sentence that states it.
 
-No word may change what the number is. So the words after it must have the form of a unit, and none of them may negate,
-hedge, compare, calculate or be a number itself.
+No word may change the number. So the words after it must have the form of a unit, and none of them may negate, hedge,
+compare, calculate or be a number itself.
 """
 
 import itertools
@@ -74,9 +74,9 @@ _PREPOSITIONS = _listed("of from to by in at for on with into out off per as dur
 
 
 def is_unit(words: str, value: Fraction = Fraction(2)) -> bool:
-    """Whether the words after a number are a unit, perhaps with what it is of: "miles", "cups of feed", "per day".
+    """Whether the words after a number are a unit, perhaps with an addition: "miles", "cups of feed", "per day".
 
-    The unit is a known one or a plural; after a `value` of at most 1 a singular too.
+    A unit is known by name, or any plural; after a `value` of at most 1, any singular too.
     """
     parts = words.replace("/", " /").split()
     head = _head(parts)
@@ -87,17 +87,18 @@ def is_unit(words: str, value: Fraction = Fraction(2)) -> bool:
 
 
 def _without_measure(tail: list[str]) -> list[str]:
-    """Leaves out the measure in "3 dollars per dozen" and "9 deaths per thousand people"."""
+    """The words without a leading "per" and its measure, as in "per dozen" and "per thousand people"."""
     return tail[2:] if tail and tail[0].lower() == "per" else tail
 
 
 def stated_number(sentence: str) -> str | None:
-    """The number of a sentence that states just one, such as "She makes $18 every day."; None for any other text."""
+    """The number of a sentence that states exactly one, such as "She makes $18 every day."; None for other texts."""
     text = sentence.replace("’", "'").strip()
     numbers = list(_NUMBER.finditer(text))
     if len(text) > MAX_SENTENCE_CHARS or len(numbers) != 1:
         return None
-    before, after = text[: numbers[0].start()].split(), text[numbers[0].end() :]
+    before = text[: numbers[0].start()].split()
+    after = text[numbers[0].end() :]
     return numbers[0][0] if before and _leads_to_number(before) and is_unit(after.removesuffix(".")) else None
 
 
@@ -107,7 +108,7 @@ def _leads_to_number(words: list[str]) -> bool:
 
 
 def is_harmless(word: str) -> bool:
-    """Whether a word, perhaps with "/" before it, leaves a number beside it as it is."""
+    """Whether a word, perhaps with "/" before it, does not change a number beside it."""
     if not _WORD.fullmatch(word) or any(map(str.isnumeric, word)):  # "½" is a letter to `re`
         return False
     whole = word.lower().strip("/'")
@@ -117,12 +118,12 @@ def is_harmless(word: str) -> bool:
 
 
 def _head(parts: list[str]) -> list[str]:
-    """The words before the first that may follow a unit."""
+    """The words before the first word that may follow a unit."""
     return list(itertools.takewhile(lambda part: part[0] != "/" and part.lower() not in _AFTER_UNIT, parts))
 
 
 def _is_large_letter(word: str) -> bool:
-    """5 K, 5 M and 5 B may be thousands, millions and billions."""
+    """Whether a word is K, M or B: "5 K" may be thousands, "5 M" millions and "5 B" billions."""
     return len(word) == 1 and word.isupper() and word != "L"
 
 

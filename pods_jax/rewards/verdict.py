@@ -8,12 +8,12 @@ from pods_jax.registry import Registry
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Whether one output is right, and why.
+    """The result of verifying one output.
 
     Attributes:
-      correct: whether the output answers the problem.
-      answer: the answer that was read (in canonical form where the task has one, so that equal answers are equal
-        strings); None if there was none.
+      correct: whether the output is right.
+      answer: the answer that was read; None if there was none. It is in canonical form where the task has one, so that
+        equal answers are equal strings.
       reason: "match", "mismatch", "no answer", "unparsed", "timeout", "crashed", or another short word.
     """
 
@@ -28,7 +28,7 @@ def compared(correct: bool, answer: str) -> Verdict:
 
 
 def no_answer() -> Verdict:
-    """The verdict on an output that commits to no answer."""
+    """The verdict on an output without an answer."""
     return Verdict(False, None, "no answer")
 
 
@@ -46,18 +46,19 @@ def _undecided(output: str, gold: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Verifier:
-    """A rule that verifies outputs, and where it may run.
+    """The functions that verify a task's outputs, and the facts that decide in which process they run.
 
     Attributes:
-      verify: (output, gold) -> Verdict. Total on outputs: whatever the model wrote, it returns. A gold that it cannot
-        use is a `UserError`.
-      bounded: its cost is bounded by construction (linear string work, small numbers), so it needs no deadline and
-        runs in the caller's process. All others run in worker processes that can be killed.
-      quick: (output, gold) -> Verdict or None. A bounded first layer that runs in the caller's process and gives the
-        verdict that `verify` would give; only where it gives None does a worker verify.
-      check: (gold) -> None; a `UserError` for a gold that cannot be used, or that does not equal itself.
-      takes_columns: `verify` takes a third argument, the output's other columns by name (see `RewardPool.score`).
-      prepare: what a worker does once before the first deadline starts to count, such as slow imports.
+      verify: (output, gold) -> Verdict. It returns for every output, and raises a `UserError` for a gold that it cannot
+        use.
+      bounded: whether the cost of `verify` is bounded by construction (linear string work, small numbers). Then it
+        needs no deadline, and runs in the caller's process; all others run in worker processes, which can be killed.
+      quick: (output, gold) -> Verdict or None. A bounded first layer, which runs in the caller's process and gives the
+        same verdict as `verify`, or None; only then does a worker verify.
+      check: (gold) -> None. It raises a `UserError` for a gold that cannot be used, or that does not equal itself.
+      takes_columns: whether `verify` takes a third argument, the output's other columns by name (see
+        `RewardPool.score`).
+      prepare: work that a worker does once, before the first deadline starts to count, such as slow imports.
     """
 
     verify: Callable[[str, str], Verdict]
@@ -81,7 +82,7 @@ def register(
 ):
     """Registers a function (output, gold) -> Verdict as the verifier of task `name`; see `Verifier`.
 
-    Workers find the function by importing the module that defines it, so that module must not be `__main__`.
+    Workers import the module that defines the function, so it must not be `__main__`.
     """
 
     def add(verify: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:

@@ -1,15 +1,15 @@
 """The process that runs verifiers for `RewardPool`: `python -m pods_jax.rewards.worker`.
 
-It answers each line of JSON on stdin with one line of JSON on stdout, until stdin ends. A reply bears its request's
-number:
+It answers each line of JSON on stdin with one line of JSON on stdout, until stdin ends. A reply repeats the number of
+its request:
 
     {"number": 1, "prepare": task, "module": name}                                  -> [1, "ready", null]
     {"number": 2, "verify": task, "output", "gold", "columns", "limit_s", "wall_limit_s"}
                                                       -> [2, "verdict", {"correct", "answer", "reason"}]
 
-or [number, "user error", message] or [number, "exception", where it was raised]. JSON is written in ASCII, so that a
-line feed is always the end of a message. A verification that uses more than `limit_s` of processor time ends the
-process by SIGPROF, whatever it is doing.
+or [number, "user error", message] or [number, "exception", the place where it was raised]. JSON is written in ASCII, so
+that a line feed always ends a message. A verification that uses more than `limit_s` of processor time ends the process
+by SIGPROF, whatever it is doing.
 """
 
 import importlib
@@ -30,7 +30,7 @@ UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 def main() -> None:
     """Serves requests until stdin ends."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # clusters send it to all processes; the run still needs verdicts
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # clusters send it to all processes, but the run still needs verdicts
     if resource.getrlimit(resource.RLIMIT_AS) == UNLIMITED and sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.RLIM_INFINITY))
     requests, replies = _take_over_stdio()
@@ -38,15 +38,15 @@ def main() -> None:
     for line in requests:
         request = json.loads(line)
         reply = (request["number"], *_reply(request))
-        if os.getpid() != process:  # a verifier forked, and its child came back too
+        if os.getpid() != process:  # a verifier forked, and its child returned here too
             os._exit(0)
-        # The first line feed ends whatever a verifier may have written into the pipe.
+        # The first line feed ends anything that a verifier may have written into the pipe.
         replies.write(b"\n" + json.dumps(reply).encode() + b"\n")
         replies.flush()
 
 
 def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
-    """The two pipes; afterwards a verifier that reads or prints reads nothing and prints to stderr."""
+    """The two pipes. From then on a verifier reads nothing from stdin, and prints to stderr."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -73,7 +73,7 @@ def _prepare(request: dict[str, Any]) -> tuple[str, None]:
 def _verify(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     verifier = find_verifier(request["verify"])
     columns = () if request["columns"] is None else (request["columns"],)
-    # Both timers end the process by default. The parent keeps the limit by the wall clock; the second is for orphans.
+    # Both timers end the process by default. The parent keeps the wall-clock limit; the second timer is for orphans.
     signal.setitimer(signal.ITIMER_PROF, request["limit_s"])
     signal.setitimer(signal.ITIMER_REAL, 2 * request["wall_limit_s"] + 1)
     try:

@@ -1,12 +1,13 @@
-r"""Task "choice": one option letter, or yes/no (which is true/false).
+r"""Task "choice": one option letter, or yes/no (which equals true/false).
 
-The answer is the marked one (see `extract`; so do "option is", "choice:", "the right one is", "answer must be"), read
-from its start: `B`, `(B)`, `B: a weak acid`, `\text{B}`, "option B", "B because ..". Without a marker it is a reply of
-one line that is an option ("B) 3.2 g"), "Option B is correct", "B would be the best one", or "Answer B".
+The answer is the marked one (see `extract`; "option is", "choice:", "the right one is" and "answer must be" are markers
+too). It is read from its start: `B`, `(B)`, `B: a weak acid`, `\text{B}`, "option B", "B because ..". Without a marker,
+the answer is a reply of one line that is an option ("B) 3.2 g"), "Option B is correct", "B would be the best one", or
+"Answer B".
 
-Refused: a question, a letter that begins a word ("Benzene"), an article ("A base"), and two options, whatever stands
-between them ("A or B", "AB", "A. B. C.", "B -> C", "B vs A", "A; wait, B"). No second option is one that is withdrawn
-("B, not C", "B. C is wrong"), that stands in a reason ("B because C .."), or in a name ("B) vitamin C").
+These are refused: a question, a letter that begins a word ("Benzene"), an article ("A base"), and two options, whatever
+stands between them ("A or B", "AB", "A. B. C.", "B -> C", "B vs A", "A; wait, B"). A second option does not count if it
+is withdrawn ("B, not C", "B. C is wrong"), or stands in a reason ("B because C ..") or a name ("B) vitamin C").
 """
 
 import re
@@ -88,9 +89,10 @@ def verify(output: str, gold: str) -> Verdict:
     """Compares two options.
 
     Raises:
-      UserError: if the gold is not one letter, yes, no, true or false.
+      UserError: the gold is not one letter, yes, no, true or false.
     """
-    expected, stated = _expected(gold), read_option(output)
+    expected = _expected(gold)
+    stated = read_option(output)
     return no_answer() if stated is None else compared(stated == expected, stated)
 
 
@@ -102,7 +104,7 @@ def _expected(gold: str) -> str:
 
 
 def read_option(output: str) -> str | None:
-    """The option of an output, an upper-case letter, "yes" or "no"; None if it commits to none."""
+    """The option of an output: an upper-case letter, "yes" or "no"; None if it states none."""
     output = output.translate(_FULL_WIDTH)
     reply = after_thinking(output)
     marked = final_answer(output) or after_phrase(reply, _PHRASE) or ""
@@ -110,7 +112,7 @@ def read_option(output: str) -> str | None:
 
 
 def _after(reply: str, marked: str) -> str:
-    """What follows an answer that "####" or a phrase marked, which ends with its line or sentence."""
+    """The text after an answer that "####" or a phrase marks; such an answer ends with its line or sentence."""
     rests = (following(reply, pattern) for pattern in (HASHES, PHRASE, _PHRASE))
     return next((rest[len(marked) :] for rest in rests if marked and rest and rest.startswith(marked)), "")
 
@@ -138,7 +140,7 @@ def _option(text: str) -> str | None:
 
 
 def _names_another(rest: str) -> bool:
-    """Whether what follows an option offers another one; one that is withdrawn, or stands in a reason, is none."""
+    """Whether the text after an option offers another one. A withdrawn option, or one in a reason, does not count."""
     rest = _NO_OPTION.sub(" ", rest)
     if _ANOTHER.match(rest) or _HEDGED.search(rest):
         return True

@@ -1,7 +1,7 @@
 """Task "gsm8k": the final answer is a number equal to the gold (compared exactly, without tolerance).
 
-An answer is a number with nothing but a unit after it; an equation, if what stands before "=" is a name or a
-calculation with that value; or a sentence that states one number (see `quantities`).
+An answer is a number with nothing but a unit after it; an equation with a name, or a calculation of the same value,
+before "="; or a sentence that states one number (see `quantities`).
 """
 
 import functools
@@ -25,7 +25,7 @@ def verify(output: str, gold: str) -> Verdict:
     """Compares two numbers.
 
     Raises:
-      UserError: if the gold is not a number.
+      UserError: the gold is not a number.
     """
     expected = _expected(gold)
     stated = _stated(final_answer(output) or "")
@@ -84,14 +84,14 @@ def _is_true_calculation(line: str) -> bool:
 
 
 def _equation(line: str) -> Fraction | None:
-    """The number after the last "=", if what stands before each is a name, or a calculation with that value."""
+    """The number after the last "=", if a name, or a calculation of that value, stands before each "="."""
     *terms, last = line.split("=")
     value = _quantity(last.strip())
     return value if all(_is_name(term) or calculated(term) == value for term in terms) else None
 
 
 def _is_name(text: str) -> bool:
-    """Whether what stands before "=" is nothing, a variable, or words that leave the number as it is."""
+    """Whether a text before "=" is empty, a variable, or words that do not change the number."""
     words = text.split()
     return (len(words) == 1 and len(words[0]) == 1 and words[0].isalpha()) or all(map(is_harmless, words))
 
@@ -109,7 +109,7 @@ def _quantity(text: str) -> Fraction | None:
 
 
 def _tidy(text: str) -> str:
-    """Plain characters; no LaTeX, currency or quotation around the number."""
+    """The text in plain characters, without LaTeX, currency or quotation around the number."""
     text = text.translate(_CHARACTERS)
     for pattern, replacement in _DECORATION:
         text = pattern.sub(replacement, text)
@@ -128,7 +128,7 @@ _SIGNS = str.maketrans({"·": "*", "⋅": "*", "÷": "/", "x": "*"})
 
 
 def calculated(text: str) -> Fraction | None:
-    """The value of a sum of products of numbers, units aside ("9 eggs/day * $2/egg" is 18); None if it is none."""
+    """The value of a sum of products, without its units ("9 eggs/day * $2/egg" is 18); None for any other text."""
     text = text.replace("\\times", "*").replace("\\cdot", "*").replace("×", "*")
     if not all(is_harmless(word) for word in _UNITS.findall(text) if word not in "%$"):
         return None
@@ -147,7 +147,8 @@ def _sum(symbols: list[str], depth: int) -> tuple[Fraction, list[str]]:
     value, rest = _product(symbols, depth)
     while rest and rest[0] in "+-":
         term, after = _product(rest[1:], depth)
-        value, rest = value + term if rest[0] == "+" else value - term, after
+        value = value + term if rest[0] == "+" else value - term
+        rest = after
     return value, rest
 
 
@@ -155,13 +156,15 @@ def _product(symbols: list[str], depth: int) -> tuple[Fraction, list[str]]:
     value, rest = _factor(symbols, depth)
     while rest and rest[0] in "*/":
         factor, after = _factor(rest[1:], depth)
-        value, rest = value * factor if rest[0] == "*" else value / factor, after
+        value = value * factor if rest[0] == "*" else value / factor
+        rest = after
     return value, rest
 
 
 def _factor(symbols: list[str], depth: int) -> tuple[Fraction, list[str]]:
     """Raises IndexError, ValueError or ArithmeticError where no factor begins."""
-    first, rest = symbols[0], symbols[1:]
+    first = symbols[0]
+    rest = symbols[1:]
     if depth > MAX_NESTING:
         raise ValueError("nested too deeply")
     if first == "-":

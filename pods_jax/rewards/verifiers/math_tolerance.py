@@ -1,14 +1,14 @@
-r"""Task "math_tolerance": as "math", and numbers may differ from the gold by as much as the gold allows.
+r"""Task "math_tolerance": as "math", except that numbers may differ from the gold by the tolerance that it states.
 
 A gold is a JSON object {"answers": ["1.6"], "relative": 0.01} or {"answers": ["2", "3"], "absolute": [0.1, 0.01]},
-with a "unit" where the problem asks for one; any other gold is one of task "math", without tolerance. The published
-sets:
+with a "unit" where the problem asks for one. Any other gold is one of task "math", without tolerance. The published
+sets have these tolerances:
 
 - Minerva (Lewkowycz et al. 2022, arXiv 2206.14858): relative 1 % of the gold, after units, where answers are numbers;
 - OlympiadBench (He et al. 2024, arXiv 2402.14008): an absolute error for each answer of a problem.
 
-Units may be missing on one side; two units must be the same. Several answers may stand in any order. Whatever is no
-number is compared exactly.
+A unit may be missing on one side; two units must be the same. Several answers may stand in any order. An answer that
+is no number is compared exactly.
 """
 
 import functools
@@ -26,7 +26,7 @@ from pods_jax.rewards.verdict import VERIFIERS, Verdict, compared, register
 
 
 class Gold(NamedTuple):
-    """Answers, and by how much a number may differ from each: `absolute`, or `relative` times the answer's size."""
+    """Answers with the largest allowed difference from each: `absolute`, or `relative` times the answer's size."""
 
     answers: tuple[str, ...]
     unit: str = ""
@@ -45,7 +45,7 @@ def check(gold: str) -> None:
 
 
 def quick(output: str, gold: str) -> Verdict | None:
-    """The verdict, if the answer is missing, or right as it is written; None otherwise."""
+    """The verdict if the answer is missing or written like the gold; None otherwise."""
     verdict = VERIFIERS["math"].quick(output, read_gold(gold).text)
     return verdict if verdict is None or verdict.correct or verdict.answer is None else None
 
@@ -55,7 +55,7 @@ def verify(output: str, gold: str) -> Verdict:
     """The verdict of task "math" if that is "correct" or the answers are no numbers.
 
     Raises:
-      UserError: if the gold is empty, or an object of another form.
+      UserError: the gold is empty, or an object of another form.
     """
     expected = read_gold(gold)
     answer = final_answer(output)
@@ -98,7 +98,7 @@ class _Quantity(NamedTuple):
 
 
 def _all_close(stated: Sequence[_Quantity], wanted: Sequence[_Quantity], gold: Gold) -> bool:
-    """Pairs the answers in order of their size, which is right if tolerances are small beside their distances."""
+    """Whether the answers are close, paired by size: this is right if tolerances are small compared to distances."""
     tolerances = gold.absolute or [gold.relative * abs(want.value) for want in wanted]
     pairs = zip(sorted(stated), sorted(zip(wanted, tolerances, strict=True)), strict=True)
     return all(_close(answer, want, tolerance) for answer, (want, tolerance) in pairs)
@@ -106,12 +106,12 @@ def _all_close(stated: Sequence[_Quantity], wanted: Sequence[_Quantity], gold: G
 
 def _close(answer: _Quantity, want: _Quantity, tolerance: float) -> bool:
     same_unit = not answer.unit or not want.unit or answer.unit == want.unit
-    rounding = 1e-12 * abs(want.value)  # of the difference itself: 1.1 - 1 is more than 0.1 in binary
+    rounding = 1e-12 * abs(want.value)  # error of the difference: in binary, 1.1 - 1 is more than 0.1
     return same_unit and abs(answer.value - want.value) <= tolerance + rounding
 
 
 def _quantities(text: str) -> list[_Quantity] | None:
-    """The numbers of an answer; None if anything in it is no number."""
+    """The numbers of an answer; None if any part of it is no number."""
     node = _parsed(text)
     nodes = node.items if isinstance(node, Items) and node.kind in ("list", "set") else [node]
     found = [_quantity(node) for node in nodes]

@@ -1,11 +1,11 @@
 """Task "reasoning_gym": the final answer gets the full score from the data set's own scorer.
 
 The gold is a JSON object {"dataset": name, "entry": {"question", "answer", "metadata"}}. The answer is the marked one
-(see `extract`). Without a marker it is the last line, after its last "=" ("12 + 30 = 42" is 42); or, if the gold
-answer has several lines (a grid), the whole text. An "=" does not cut if the gold answer contains one.
+(see `extract`). Without a marker it is the last line, without the part up to its last "=" ("12 + 30 = 42" is 42) unless
+the gold answer contains "=" too. If the gold answer has several lines (a grid), it is the whole text.
 
 Some scorers evaluate the answer as Python. Model text is never run: while an answer is scored, evaluation of strings
-is refused, except for plain arithmetic (digits, + - * / and parentheses, no powers), which countdown and puzzle24
+is refused. The exception is plain arithmetic (digits, + - * / and parentheses, no powers), which countdown and puzzle24
 need.
 """
 
@@ -29,16 +29,16 @@ _scoring = threading.local()
 
 
 def prepare() -> None:
-    """Imports the package; a `UserError` if it is not installed."""
+    """Imports the package. UserError if it is not installed."""
     _package()
 
 
 @register("reasoning_gym", prepare=prepare)
 def verify(output: str, gold: str) -> Verdict:
-    """Correct if the data set's scorer gives 1.0; an exception in the scorer is its reason for "not correct".
+    """Correct if the data set's scorer gives 1.0, and not if the scorer raises an exception.
 
     Raises:
-      UserError: if the package is absent, or the gold is not one, or does not get the full score itself.
+      UserError: the package is missing, or the gold has another form or does not get the full score itself.
     """
     scorer, entry = _problem(gold)
     answer = read_answer(output, entry["answer"])
@@ -52,7 +52,7 @@ def verify(output: str, gold: str) -> Verdict:
 
 
 def read_answer(output: str, gold_answer: str) -> str:
-    """The answer of an output by the rule above; empty if there is none."""
+    """The answer of an output, by the rule at the top of this file; empty if there is none."""
     marked = final_answer(output)
     if marked is not None:
         return marked
@@ -78,7 +78,8 @@ def _problem(gold: str) -> tuple[Callable, Mapping[str, Any]]:
     """The scorer and the entry of a gold, after the entry's own answer got the full score."""
     try:
         problem = exact_json.loads(gold)
-        name, entry = str(problem["dataset"]), problem["entry"]
+        name = str(problem["dataset"])
+        entry = problem["entry"]
         answer = str(entry["answer"])
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"reasoning_gym: the gold {gold[:80]!r} is not {{'dataset': .., 'entry': ..}}") from error

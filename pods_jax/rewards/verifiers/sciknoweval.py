@@ -1,4 +1,4 @@
-"""Task "sciknoweval": by the gold, "choice" for an option, "smiles" for a molecule, "filling" for an equation."""
+"""Task "sciknoweval": as "choice" if the gold is an option, "smiles" if a molecule, "filling" if an equation."""
 
 from pods_jax.errors import UserError
 from pods_jax.rewards.verdict import VERIFIERS, Verdict, Verifier, register
@@ -12,19 +12,23 @@ def check(gold: str) -> None:
 
 
 def quick(output: str, gold: str) -> Verdict | None:
-    """The verdict of a bounded task; None for molecules that are not written alike, which a worker compares."""
+    """The verdict of a bounded task; None for two molecules that are written differently, which a worker compares."""
     verifier = _verifier(gold)
     return verifier.verify(output, gold) if verifier.bounded else verifier.quick(output, gold)
 
 
 @register("sciknoweval", quick=quick, check=check)
 def verify(output: str, gold: str) -> Verdict:
-    """The verdict of the task that the gold belongs to; its errors too."""
+    """The verdict of the task that the gold belongs to. It raises the errors of that task."""
     return _verifier(gold).verify(output, gold)
 
 
 def _verifier(gold: str) -> Verifier:
-    """SMILES have no blanks, and their "=" is a double bond; an equation has coefficients, a plus or open rings."""
+    """The verifier for a gold.
+
+    SMILES are tried first, since "=" is a double bond in them. An equation does not look like SMILES: it has blanks,
+    coefficients, a plus or open rings.
+    """
     if _is_option(gold):
         return VERIFIERS["choice"]
     if looks_like_smiles(gold.strip()):

@@ -1,4 +1,6 @@
-"""Task "smiles": a molecule, compared as such: `OCC` is `CCO`. Needs rdkit (the extra "chemistry").
+"""Task "smiles": the final answer is the gold's molecule, in any notation: `OCC` is `CCO`.
+
+It needs rdkit (the extra "chemistry").
 
 Molecules are the same if their canonical SMILES are, stereochemistry, charges and isotopes included. The answer is the
 marked one (see `extract`), or the reply if it is one word.
@@ -22,7 +24,7 @@ _WRAPPERS = re.compile(r"\\(?:text|mathrm|texttt|ce)\s?\{([^{}]*)\}")
 
 
 def looks_like_smiles(text: str) -> bool:
-    """Whether a text has the form of SMILES of two atoms or more, its branches balanced and its rings closed."""
+    """Whether a text has the form of SMILES: two atoms or more, balanced branches, and closed rings."""
     rings = [ring for ring in _RING.findall(text) if ring]
     closed = all(rings.count(ring) % 2 == 0 for ring in set(rings))
     atoms = re.findall(_ATOM, text)
@@ -35,7 +37,7 @@ def check(gold: str) -> None:
 
 
 def quick(output: str, gold: str) -> Verdict | None:
-    """The verdict, if the answer is missing or written like the gold; None otherwise."""
+    """The verdict if the answer is missing or written like the gold; None otherwise."""
     answer = read_answer(output)
     if not answer:
         return no_answer()
@@ -47,7 +49,7 @@ def verify(output: str, gold: str) -> Verdict:
     """Compares two molecules.
 
     Raises:
-      UserError: if rdkit is not installed, or the gold is no molecule.
+      UserError: rdkit is not installed, or the gold is no molecule.
     """
     expected = _expected(gold)
     answer = read_answer(output)
@@ -58,7 +60,7 @@ def verify(output: str, gold: str) -> Verdict:
 
 
 def read_answer(output: str) -> str:
-    """The text of the answer, without what LaTeX and Markdown put around it; empty if there is none."""
+    """The text of the answer, without LaTeX and Markdown around it; empty if there is none."""
     marked = final_answer(output)
     text = after_thinking(output) if marked is None else marked
     bare = _WRAPPERS.sub(r"\1", text.strip(" \t\r\n`$*")).strip()
@@ -66,7 +68,7 @@ def read_answer(output: str) -> str:
 
 
 def canonical(text: str) -> str | None:
-    """The canonical SMILES; None for what is no molecule."""
+    """The canonical SMILES of a text; None if it is no molecule."""
     chem = _rdkit()
     written = text.isascii() and text.isprintable() and " " not in text and 0 < len(text) <= MAX_CHARS
     molecule = chem.MolFromSmiles(text) if written else None
@@ -87,5 +89,5 @@ def _rdkit() -> ModuleType:
         from rdkit import Chem, RDLogger
     except ImportError as error:
         raise UserError("rdkit, which compares molecules, is not installed: pip install -e '.[chemistry]'") from error
-    RDLogger.DisableLog("rdApp.*")  # it tells of every text that is no molecule
+    RDLogger.DisableLog("rdApp.*")  # it would log every text that is no molecule
     return Chem
