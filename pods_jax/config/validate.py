@@ -180,7 +180,8 @@ def _objective(config: Config) -> Iterator[str]:
     bounds = [name for name in ("importance_sampling_cap", "importance_sampling_floor") if getattr(o, name) is not None]
     if o.old_logprobs == "behaviour" and bounds:
         yield f"objective.{bounds[0]} has nothing to correct with objective.old_logprobs = 'behaviour'"
-    low, high = o.importance_sampling_floor, o.importance_sampling_cap
+    low = o.importance_sampling_floor
+    high = o.importance_sampling_cap
     if low is not None and high is not None and low > high:
         yield f"objective.importance_sampling_floor = {low} is above objective.importance_sampling_cap = {high}"
     if not 0 < o.top_entropy_quantile <= 1:

@@ -42,8 +42,9 @@ def to_host(tree: Any) -> Any:
 
 
 def own_share(size: int) -> slice:
-    """Which of `size` rows this process works on; over all processes, in order, every row once."""
-    count, index = jax.process_count(), jax.process_index()
+    """This process's share of `size` rows; over all processes, in order, every row once."""
+    count = jax.process_count()
+    index = jax.process_index()
     return slice(size * index // count, size * (index + 1) // count)
 
 

@@ -74,18 +74,18 @@ def slurm_devices(environment: Mapping[str, str]) -> list[int] | None:
 
 
 def _on_node(environment: Mapping[str, str]) -> int:
-    """How many accelerators of the node the job has, 0 if Slurm does not say."""
+    """Accelerators of the node that the job has; 0 if Slurm does not say."""
     return int(environment.get("SLURM_GPUS_ON_NODE") or 0)
 
 
 def _visible(environment: Mapping[str, str]) -> int | None:
-    """How many accelerators the task may see; None: all of the node."""
+    """Accelerators that the task may see; None: all of the node."""
     listed = next((environment[name] for name in _VISIBLE if environment.get(name)), None)
     return None if listed is None else len(listed.split(","))
 
 
 def _tasks_on_node(environment: Mapping[str, str]) -> int:
-    """How many tasks of this step its node runs. Slurm writes one count a node: "2(x3),1" is 2, 2, 2, 1."""
+    """Tasks of this step on its node. Slurm writes one count a node: "2(x3),1" is 2, 2, 2, 1."""
     written = environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_NTASKS_PER_NODE") or "1"
     counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", written)
     each = [int(count) for count, times in counts for _ in range(int(times or 1))]
