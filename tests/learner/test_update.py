@@ -149,7 +149,7 @@ def test_loss_and_gradient_equal_those_of_the_whole_batch(loss_type, micro_batch
     state, metrics, _ = first_step(loss_type, micro_batch_size, off_policy, chunk_size)
     loss, gradient = expected_step(loss_type, off_policy)
     assert len(np.unique(batch(off_policy).lengths)) > 3
-    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5, atol=1e-7)  # a small sum of terms near 1
     assert_same_gradient(state, gradient)
     norm = np.sqrt(sum(np.square(np.float64(g)).sum() for g in jax.tree.leaves(gradient)))
     np.testing.assert_allclose(metrics["grad_norm"], norm, rtol=1e-5)
@@ -173,7 +173,7 @@ def test_micro_batches_change_no_loss_and_no_gradient(loss_type, surrogate, leve
     """Halves of groups, off-policy, with a KL and the importance correction."""
     state, metrics, _ = first_step(loss_type, 2, True, None, surrogate, level)
     loss, gradient = expected_step(loss_type, True, surrogate, level)
-    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5, atol=1e-7)  # a small sum of terms near 1
     assert_same_gradient(state, gradient)
 
 
