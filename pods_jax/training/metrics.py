@@ -70,7 +70,7 @@ def mismatch_metrics(before: Sequence[jax.Array], batches: Sequence[Batch], curr
     """Distance, in nats a token, of the policy before the step's first update from the log-probabilities sampled with.
 
     `sampling/sampling_logp_difference/*` (TRL's names) cover the rollouts of the current policy, and so tell what
-    sampler and learner compute differently. Older rollouts have `staleness/logp_difference_mean/AGE`, by their age in
+    sampler and learner compute differently; NaN if none was trained on. Older rollouts have `staleness/logp_difference_mean/AGE`, by their age in
     steps.
 
     Args:
@@ -82,7 +82,7 @@ def mismatch_metrics(before: Sequence[jax.Array], batches: Sequence[Batch], curr
     sums, maxima, lengths, ages = map(
         _flat_on_host, (sums, maxima, [b.lengths for b in batches], [current - b.versions for b in batches])
     )
-    metrics = {}
+    metrics = dict.fromkeys((f"{_DIFFERENCE}/mean", f"{_DIFFERENCE}/max"), float("nan"))
     for age in np.unique(ages[lengths > 0]):
         own = (lengths > 0) & (ages == age)
         mean = float(sums[own].sum() / lengths[own].sum())

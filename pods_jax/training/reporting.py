@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import jax
 from rich.console import Console
@@ -33,7 +33,7 @@ class _Console(Console):
 class _Forgiving:
     """A stream whose reader may go away; all else is the stream's."""
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, stream: Any):
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
@@ -50,7 +50,7 @@ class _Forgiving:
         """`write` has done it."""
 
 
-def _point_at_nothing(stream: TextIO) -> None:
+def _point_at_nothing(stream: Any) -> None:
     """Lets a stream's file descriptor discard what is written, at the interpreter's end too."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, stream.fileno())
