@@ -19,7 +19,8 @@ def test_existing_paths_win_over_hub_ids(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["model", "a/b/c", "/no/such/folder", "../x", "./x/y", "org/model.gguf"])
-def test_what_is_neither_there_nor_a_hub_id_is_refused(path):
+def test_what_is_neither_there_nor_a_hub_id_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="no model at"):
         resolve_model_path(path)
 

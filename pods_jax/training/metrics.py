@@ -70,8 +70,8 @@ def mismatch_metrics(before: Sequence[jax.Array], batches: Sequence[Batch], curr
     """Distance, in nats a token, of the policy before the step's first update from the log-probabilities sampled with.
 
     `sampling/sampling_logp_difference/*` (TRL's names) cover the rollouts of the current policy, and so tell what
-    sampler and learner compute differently; NaN if none was trained on. Older rollouts have `staleness/logp_difference_mean/AGE`, by their age in
-    steps.
+    sampler and learner compute differently; NaN where the update had none. Older rollouts have
+    `staleness/logp_difference_mean/AGE`, by their age in steps.
 
     Args:
       before: [P, m, T] log-probabilities under that policy, of each batch.
