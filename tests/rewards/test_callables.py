@@ -88,6 +88,6 @@ def test_a_function_may_be_the_verifier_and_may_hang():
             Verdict(False, None, "no answer"),
         ]
         [verdict] = pool.score(["a"], ["b"], "my_rewards:hangs", deadline_s=0.5)
-        assert verdict.reason == "timeout"
+        assert verdict.reason in ("timeout", "wall timeout")  # the latter where the machine is busy
         with pytest.raises(UserError, match="expected module:function"):
             pool.score(["a"], ["b"], "my_rewards:nothing")
