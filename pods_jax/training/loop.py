@@ -44,17 +44,34 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
         before is whole, and the same command goes on once there is room. Or training.max_skipped_updates updates in a
         row were skipped, as their loss or gradient was not finite.
     """
-    # ------------------------------------------------------------ set-up
     data = load_data(config)
     reporter.data(config, data)
-    with contextlib.ExitStack() as owned:  # however the run ends, all that lives on is closed
-        stop = owned.enter_context(StopRequest())
-        pool = owned.enter_context(RewardPool(num_workers=config.reward.num_workers))
-        folder = owned.enter_context(contextlib.closing(Workdir(workdir, config)))
+    workers = RewardPool(num_workers=config.reward.num_workers)
+    with StopRequest() as stop, workers as pool, contextlib.closing(Workdir(workdir, config)) as folder:
         run = make_run(config, data, pool, reporter.warm_start)
-        checkpoints = owned.enter_context(
-            contextlib.closing(Checkpoints(folder.path, config.training.keep_checkpoints))
-        )
+        step, stopped_by = _train(run, folder, stop, reporter)
+        summary = summarise(folder)
+        if stopped_by:
+            reporter.message(f"stopped  by {stopped_by} after step {step}, which is saved; the same command goes on")
+            return summary | {"stopped_by": stopped_by}
+        if is_main():
+            with writing(folder.path):
+                learning_curve(folder.path, folder.path / "learning_curve.png")
+                write_atomic(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")  # last: all is done
+    reporter.summary(summary, folder)
+    return summary
+
+
+def _train(run: Run, folder: Workdir, stop: "StopRequest", reporter: Reporter) -> tuple[int, str | None]:
+    """Resumes, steps, evaluates and saves; returns the last step, and the signal that stopped the run before its end.
+
+    However it ends, checkpoints and board are closed.
+    """
+    # ------------------------------------------------------------ resume
+    config = run.config
+    with contextlib.ExitStack() as owned:
+        keep = config.training.keep_checkpoints
+        checkpoints = owned.enter_context(contextlib.closing(Checkpoints(folder.path, keep)))
         start = _resume(run, folder, checkpoints, reporter)
         reporter.policy(run, start)
         board = owned.enter_context(contextlib.closing(Board(folder.path / "tensorboard", start + 1, reporter.message)))
@@ -97,16 +114,7 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
             _evaluate(run, folder, board, step, reporter)
         if checkpoints.latest_step() != step:
             _save(run, folder, checkpoints, step)
-    summary = summarise(folder)
-    if stopped_by:
-        reporter.message(f"stopped  by {stopped_by} after step {step}, which is saved; the same command goes on")
-        return summary | {"stopped_by": stopped_by}
-    if is_main():
-        with writing(folder.path):
-            learning_curve(folder.path, folder.path / "learning_curve.png")
-            write_atomic(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")  # last: all is done
-    reporter.summary(summary, folder)
-    return summary
+        return step, stopped_by
 
 
 def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Reporter) -> int:
