@@ -53,7 +53,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ProblemSetOptions:
     """Options of a loader, beside the path.
 
     Attributes:
@@ -70,7 +70,7 @@ def register_source(source: Source) -> Callable[[str | None, Mapping, int], Data
     """Registers and returns the loader of a data set, a function (path, options, seed) -> Dataset.
 
     path: a folder with train and test files (.jsonl, .json, .parquet); a folder with other files, all of which are
-    read; one file; or None for the hub. Files that belong to no split are split by `Options.num_test`.
+    read; one file; or None for the hub. Files that belong to no split are split by `ProblemSetOptions.num_test`.
 
     The loader raises a UserError for unknown options, and for data that is missing, empty or malformed; the message
     names file and line.
@@ -82,18 +82,18 @@ def register_source(source: Source) -> Callable[[str | None, Mapping, int], Data
     return register(source.name)(load)
 
 
-def parse_options(name: str, options: Mapping) -> Options:
+def parse_options(name: str, options: Mapping) -> ProblemSetOptions:
     """The options of a loader.
 
     Raises:
       UserError: for an unknown name or a value out of range.
     """
-    known = [field.name for field in dataclasses.fields(Options)]
+    known = [field.name for field in dataclasses.fields(ProblemSetOptions)]
     for option in options:
         if option not in known:
             raise UserError(f"data set {name}: unknown option '{option}': {nearest(option, known)}")
     check_fields(without_nulls(options), {"num_test": whole(-INT32), "on_bad": TEXT}, f"data set {name}")
-    parsed = Options(**options)
+    parsed = ProblemSetOptions(**options)
     if parsed.num_test is not None and parsed.num_test < 1:
         raise UserError(f"data set {name}: num_test is {parsed.num_test}, and must be at least 1")
     if parsed.on_bad not in (None, "error", "skip"):
@@ -104,7 +104,7 @@ def parse_options(name: str, options: Mapping) -> Options:
 class _Loader:
     """One pass over a data set; counts what it skips."""
 
-    def __init__(self, source: Source, options: Options, seed: int):
+    def __init__(self, source: Source, options: ProblemSetOptions, seed: int):
         self.source = source
         self.options = options
         self.seed = seed

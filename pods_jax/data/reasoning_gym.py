@@ -29,7 +29,7 @@ CONSTANTS = ("", "0", "1", "-1", "2", "0.0", "1e400", "nan", "inf", "-inf", "0j"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ReasoningGymOptions:
     """Options of the data set.
 
     Attributes:
@@ -57,7 +57,7 @@ def load(path: str | None, options: Mapping, seed: int) -> Dataset:
 
     Args:
       path: must be None.
-      options: the fields of `Options`.
+      options: the fields of `ReasoningGymOptions`.
       seed: the generator's seed.
 
     Raises:
@@ -83,13 +83,15 @@ def load(path: str | None, options: Mapping, seed: int) -> Dataset:
     return Dataset(train, test, task="reasoning_gym", system=SYSTEM)
 
 
-def _options(options: Mapping) -> Options:
-    _check_names(options, [field.name for field in dataclasses.fields(Options)], "data set reasoning_gym: option")
+def _options(options: Mapping) -> ReasoningGymOptions:
+    _check_names(
+        options, [field.name for field in dataclasses.fields(ReasoningGymOptions)], "data set reasoning_gym: option"
+    )
     missing = {"dataset", "num_train", "num_test"} - set(options)
     if missing:
         raise UserError(f"data set reasoning_gym: missing option '{min(missing)}'")
     check_fields(options, RULES, "data set reasoning_gym")
-    wanted = Options(**options)
+    wanted = ReasoningGymOptions(**options)
     if min(wanted.num_train, wanted.num_test) < 1:
         raise UserError("data set reasoning_gym: num_train and num_test must be at least 1")
     return wanted
@@ -148,7 +150,7 @@ def _is_paid(score: Callable, answer: str, entry: Mapping[str, Any]) -> bool:
     return False
 
 
-def _generator(wanted: Options, seed: int) -> tuple[Iterator[Mapping[str, Any]], Callable]:
+def _generator(wanted: ReasoningGymOptions, seed: int) -> tuple[Iterator[Mapping[str, Any]], Callable]:
     """The entries, up to the number that may be drawn, and their scorer."""
     package = _package()
     name = wanted.dataset

@@ -100,7 +100,7 @@ class RewardPool:
             {"verify": task, "output": pairs[place][0], "gold": pairs[place][1], "columns": row} | limits
             for place, row in zip(undecided, rows, strict=False)
         ]
-        chunks = _chunks(list(map(Request, requests)), len(self._workers))
+        chunks = _chunks(list(map(Message, requests)), len(self._workers))
         verified = self._threads.map(lambda chunk: self._verify(task, chunk, deadline_s), chunks)
         for place, verdict in zip(undecided, itertools.chain.from_iterable(verified), strict=True):
             verdicts[place] = verdict
@@ -117,7 +117,7 @@ class RewardPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _verify(self, task: str, requests: "Sequence[Request]", deadline_s: float | int) -> list[Verdict]:
+    def _verify(self, task: str, requests: "Sequence[Message]", deadline_s: float | int) -> list[Verdict]:
         worker = self._idle.get()
         try:
             return worker.verify(task, requests, deadline_s)
@@ -130,7 +130,7 @@ def _rows(columns: Mapping[str, Sequence[Any]], places: Sequence[int]) -> Iterat
     return ({name: values[place] for name, values in columns.items()} for place in places)
 
 
-class Request:
+class Message:
     """A message to a worker, with a number that is unique in this process.
 
     Attributes:
@@ -145,10 +145,10 @@ class Request:
         self.line = json.dumps({"number": self.number} | dict(content), default=str).encode() + b"\n"
 
 
-def _chunks(requests: Sequence[Request], num_workers: int) -> Iterator[list[Request]]:
+def _chunks(requests: Sequence[Message], num_workers: int) -> Iterator[list[Message]]:
     """Consecutive requests, as many as fit into a pipe and leave work for every worker; a large one is sent singly."""
     most = max(1, min(MAX_CHUNK_ITEMS, len(requests) // (2 * num_workers)))
-    chunk: list[Request] = []
+    chunk: list[Message] = []
     for request in requests:
         size = sum(len(other.line) for other in chunk) + len(request.line)
         if chunk and (len(chunk) == most or size > MAX_CHUNK_BYTES):
@@ -231,7 +231,7 @@ class Worker:
         self._prepared: set[str] = set()
         self._unread = b""
 
-    def verify(self, task: str, requests: Sequence[Request], deadline_s: float | int) -> list[Verdict]:
+    def verify(self, task: str, requests: Sequence[Message], deadline_s: float | int) -> list[Verdict]:
         """The verdicts. A process loads the task's verifier before the clock starts."""
         verdicts: list[Verdict] = []
         with contextlib.suppress(Closed):
@@ -241,7 +241,7 @@ class Worker:
         return verdicts + [CLOSED] * (len(requests) - len(verdicts))
 
     def _add_verdicts(
-        self, verdicts: list[Verdict], task: str, requests: Sequence[Request], limit_s: float | int
+        self, verdicts: list[Verdict], task: str, requests: Sequence[Message], limit_s: float | int
     ) -> None:
         """Adds verdicts up to and including the first one to which the process did not reply."""
         try:
@@ -302,7 +302,7 @@ class Worker:
         module = find_verifier(task).verify.__module__
         if module == "__main__":
             raise UserError(f"the verifier of task '{task}' is defined in __main__: workers need it in a module")
-        request = Request({"prepare": task, "module": module})
+        request = Message({"prepare": task, "module": module})
         self._send(request.line, START_UP_S)
         kind, content = self._receive(request.number, START_UP_S)
         if kind != "ready":
