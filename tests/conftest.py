@@ -1,6 +1,7 @@
 """A small experiment that every end-to-end test starts from: seconds to compile, milliseconds a step."""
 
 import os
+import signal
 
 import jax
 import pytest
@@ -34,3 +35,16 @@ def tiny():
     c.training.num_steps, c.training.eval_every_steps, c.training.checkpoint_every_steps = 6, 3, 2
     c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.batch_size = 8, 2, 8
     return c
+
+
+@pytest.fixture(params=["ignored", "blocked"])
+def deaf_to_sigprof(request):
+    """This process as a profiler may leave it; the processes that it starts are so at first."""
+    if request.param == "ignored":
+        before = signal.signal(signal.SIGPROF, signal.SIG_IGN)
+        yield
+        signal.signal(signal.SIGPROF, before)
+    else:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})
+        yield
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -89,6 +89,8 @@ def answers() -> Callable[[dict[str, Any]], dict[str, Any]]:
 def main() -> None:
     """Serves requests until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which closes stdin
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # a program passes on what it ignores and blocks
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     if sys.platform == "linux":
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)

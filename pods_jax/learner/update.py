@@ -65,12 +65,12 @@ def make_update(
       widths: of T, the lengths that a micro-batch's completions may be cut to, rising, T the last; each is compiled.
     """
     shardings = state_shardings(model, optimizer, mesh, lora)
-    update = _Update(
+    program = _Program(
         model.clone(activations=batch_sharding(mesh)), optimizer, objective, temperature, micro_batch_size, chunk_size,
         max_completion_length, lora.scale, shardings.params, widths,
     )  # fmt: skip
     return jax.jit(
-        update,
+        program.update,
         donate_argnums=0,
         out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)),
         compiler_options=_compiler_options(mesh),
@@ -97,8 +97,8 @@ class Micro(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Update:
-    """The program of `make_update`, whose arguments are its fields; shardings: of the gradient."""
+class _Program:
+    """What `make_update` compiles; its arguments are the fields. shardings: of the gradient."""
 
     model: Decoder
     optimizer: optax.GradientTransformation
@@ -111,7 +111,7 @@ class _Update:
     shardings: Any
     widths: Callable[[int], tuple[int, ...]]
 
-    def __call__(self, state: TrainState, batch: Batch, base: Params | None = None):
+    def update(self, state: TrainState, batch: Batch, base: Params | None = None):
         micro = self._micro_batches(batch)
         step = functools.partial(self._micro_step, state.params, base)
         (loss, grads, sums), logprobs = _accumulate(step, micro, self.widths(batch.completions.shape[-1]))

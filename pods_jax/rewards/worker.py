@@ -25,12 +25,16 @@ from pods_jax.errors import UserError
 from pods_jax.rewards.callables import find_verifier
 
 MEMORY_BYTES = 4 << 30
+TIMERS = (signal.SIGPROF, signal.SIGALRM)
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def main() -> None:
     """Serves requests until stdin ends."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # clusters send it to all processes, but the run still needs verdicts
+    for timer in TIMERS:
+        signal.signal(timer, signal.SIG_DFL)  # a program passes on what it ignores and blocks, and profilers do both
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TIMERS)
     if resource.getrlimit(resource.RLIMIT_AS) == UNLIMITED and sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.RLIM_INFINITY))
     requests, replies = _take_over_stdio()

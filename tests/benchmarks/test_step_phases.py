@@ -35,9 +35,10 @@ def test_prefill_and_decoding_cost_what_a_generation_does_and_an_update_three_fo
         return 2 * 2 * 32 * queries * keys * 2
 
     prompt = 2 * matrices * 16 + attention(16, 16)
-    rest = 2 * matrices * 4 * 7
+    decoded = 2 * matrices * 4 * 7  # the first token needs only the head
+    scored = 2 * matrices * 4 * 8
     head = 2 * 32 * 256
     assert work["prefill"] == prompt + 4 * head
-    assert work["decode"] == rest + attention(4 * 7, 16 + 8) + 4 * 7 * head
-    assert work["score"] == prompt + rest + attention(4 * 7, 16 + 7) + 4 * 8 * head
+    assert work["decode"] == decoded + attention(4 * 7, 16 + 8) + 4 * 7 * head
+    assert work["score"] == prompt + scored + attention(4 * 8, 16 + 8) + 4 * 8 * head
     assert work["update"] == 3 * work["score"]

@@ -81,6 +81,12 @@ def test_a_template_that_fails_is_one_line(text, message):
     assert time.perf_counter() - start < 20  # half a second of processor time, on a machine that others use
 
 
+@pytest.mark.usefixtures("deaf_to_sigprof")
+def test_the_limit_holds_whatever_signals_this_process_ignores_or_blocks():
+    with pytest.raises(UserError, match=r"it does not end .* of processor time"):
+        template("{{ 9**(9**9) }}").render(MESSAGES)
+
+
 def test_the_limits_are_those_of_the_rendering_process():
     chat = template("{{ messages[0].content }}")
     assert chat.render(MESSAGES) == "Be <kind>."

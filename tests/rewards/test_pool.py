@@ -96,6 +96,12 @@ def test_the_deadline_is_for_one_item_and_not_for_the_start_of_a_worker():
         assert time.monotonic() - start >= 0.8
 
 
+@pytest.mark.usefixtures("deaf_to_sigprof")
+def test_the_deadline_holds_whatever_signals_this_process_ignores_or_blocks():
+    with RewardPool(num_workers=1) as pool:
+        assert pool.score(["a"], ["hang"], "misbehave", deadline_s=0.3) == [Verdict(False, None, "timeout")]
+
+
 def test_workers_work_side_by_side():
     seconds = {}
     for num_workers in (1, 4):
