@@ -12,7 +12,7 @@ from pods_jax.planning.chips import CHIPS, GiB
 from pods_jax.planning.step_plan import Say, StepPlan, plan_step
 
 LIMIT = 1 << 14
-_PROGRAMS = {"n": "sampling", "m": "update"}
+_PROGRAMS = {"n": ("prefill", "sampling"), "m": ("update",)}
 _VERBS = {"n": "generated", "m": "trained on"}
 
 
@@ -63,7 +63,7 @@ def sweep_sizes(
     points: list[Point] = []
     for value in values or _doublings(2 if symbol == "m" else 8):
         say(f"sweep    {symbol} = {value}")
-        plan = plan_step(with_value(config, symbol, value), topology, devices, say, (_PROGRAMS[symbol],))
+        plan = plan_step(with_value(config, symbol, value), topology, devices, say, _PROGRAMS[symbol])
         points.append(_point(value, value * config.rollout.num_prompts, plan))
         if plan.fits is False and values is None:
             break
@@ -71,9 +71,10 @@ def sweep_sizes(
 
 
 def _point(value: int, rollouts: int, plan: StepPlan) -> Point:
-    [phase] = plan.phases
-    memory = phase.memory
-    return Point(value, rollouts, memory.peak, memory.temporaries, memory.fits, plan.fits, phase.time_s)
+    largest = max((phase.memory for phase in plan.phases), key=lambda memory: memory.peak)
+    compiled = all(phase.memory.fits for phase in plan.phases)
+    time_s = sum(phase.time_s for phase in plan.phases)
+    return Point(value, rollouts, largest.peak, largest.temporaries, compiled, plan.fits, time_s)
 
 
 def _doublings(start: int) -> list[int]:

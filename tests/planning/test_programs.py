@@ -6,7 +6,7 @@ import pytest
 
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, make_mesh, replicated
-from pods_jax.planning.programs import lower_sampler
+from pods_jax.planning.generation import lower_first_chunk, lower_last_chunk
 from pods_jax.rollout import generate, sampler
 from pods_jax.rollout.decode import Drawing
 from pods_jax.rollout.layout import block_tokens, kv_bytes
@@ -50,11 +50,12 @@ def test_the_last_program_of_a_call_is_lowered_from_shapes(monkeypatch, chunk_si
     layouts = planned_passes([N] * P, kv_bytes(CONFIG, jnp.float32), S, T, 1, chunk_size, budget)
     whole = replicated(sharding.mesh)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), unstacked(params))
-    lowered = lower_sampler(
-        CONFIG, shapes, layouts[0], sharding, prompt_length=S, max_new_tokens=T, chunk_size=chunk_size,
-        drawing=Drawing(False, 0, 1.0, (), 0),
-    )  # fmt: skip
+    options = {"prompt_length": S, "max_new_tokens": T, "chunk_size": chunk_size}
+    options["drawing"] = Drawing(False, 0, 1.0, (), 0)
     assert [name for name, _ in called].count("begin") == len(layouts) == passes
-    last = ("begin" if chunk_size >= T else "proceed", arguments(lowered.args_info))
-    assert last in called
-    assert called[-1][0] == last[0]
+    first = lower_first_chunk(CONFIG, shapes, layouts[0], sharding, **options)
+    assert ("begin", arguments(first.args_info)) == called[0]
+    if chunk_size < T:
+        last = lower_last_chunk(CONFIG, shapes, layouts[0], sharding, **options)
+        assert ("proceed", arguments(last.args_info)) in called
+        assert called[-1][0] == "proceed"
