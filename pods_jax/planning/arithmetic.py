@@ -1,4 +1,4 @@
-"""The part of a plan that needs no compiler, for GPUs that are not there: arrays by formula, arithmetic at peak rates."""
+"""The part of a plan that needs no compiler, for GPUs that are not there: arrays and arithmetic by formula."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -73,13 +73,14 @@ def estimates(config: Config, chip: str, devices: Sequence[Any]) -> list[Estimat
     found = []
     for program in programs(run_shapes(config, devices)):
         arrays = program.given | program.within
-        tokens = program.runs * program.unknown_trips if program.name in ("prefill", "sampling") else 0
+        read = program.unknown_trips * sum(arrays.values()) - program.spared_bytes
+        decodes = program.name in ("prefill", "sampling")
         found.append(
             Estimate(
                 program,
                 arrays | {"not seen by the program": program.beside},
                 program.runs * program.flops / len(devices) / numbers.flops_per_s,
-                tokens * sum(arrays.values()) / numbers.hbm_bytes_per_s,
+                decodes * program.runs * read / numbers.hbm_bytes_per_s,
             )
         )
     return found

@@ -64,8 +64,8 @@ def topology_devices(topology: str) -> Sequence[Any]:
         tpus = ", ".join(chip for chip in CHIPS if chip.startswith("v"))
         gpus = ", ".join(chip for chip in CHIPS if not chip.startswith("v"))
         raise UserError(
-            f"--topology {topology} is neither 'local' nor CHIP:LAYOUT, e.g. v5e:4x4 or v5p:2x2x2 ({tpus}), nor GPUs by "
-            f"number, e.g. H200:8 ({gpus})"
+            f"--topology {topology} is neither 'local' nor CHIP:LAYOUT, e.g. v5e:4x4 or v5p:2x2x2 ({tpus}), nor a "
+            f"number of GPUs, e.g. H200:8 ({gpus})"
         )
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology {topology} needs libtpu, which compiles for TPUs: pip install -e '.[plan]'")

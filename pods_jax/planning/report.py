@@ -76,9 +76,8 @@ def _memory_table(plan: StepPlan) -> Table:
 
 
 def _work_table(plan: StepPlan) -> Table:
-    table = Table(
-        "in a step", title="arithmetic by formula, traffic from the program, times an ESTIMATE: at the chip's peaks"
-    )
+    title = "arithmetic by formula, traffic from the program, times an ESTIMATE: at the chip's peaks"
+    table = Table("in a step", title=title)
     for phase in plan.phases:
         table.add_column(phase.program.name, justify="right")
     table.add_row("runs", *(str(p.program.runs) for p in plan.phases))
@@ -216,13 +215,8 @@ def _run_arithmetic(config: Config, topology: str, chip: str, count: int, consol
         }
         for e in found
     }
-    return {
-        "topology": topology,
-        "chip": chip,
-        "compiled": False,
-        "fits": False if most > has else None,
-        "phases": phases,
-    }
+    summary = {"topology": topology, "chip": chip, "compiled": False, "fits": False if most > has else None}
+    return summary | {"phases": phases}
 
 
 def _arithmetic_table(found: list[Estimate]) -> Table:
@@ -236,9 +230,8 @@ def _arithmetic_table(found: list[Estimate]) -> Table:
     table.add_row("runs in a step", *(str(e.program.runs) for e in found))
     table.add_row("TFLOP, all devices", *(f"{e.program.flops * e.program.runs / 1e12:,.3g}" for e in found))
     table.add_row("s at peak compute", *(f"{e.compute_s:.3f}" for e in found))
-    table.add_row(
-        "s to read weights and cache for each token", *(f"{e.memory_s:.3f}" if e.memory_s else "" for e in found)
-    )
+    reads = (f"{e.memory_s:.3f}" if e.memory_s else "" for e in found)
+    table.add_row("s to read weights and cache for each token", *reads)
     return table
 
 

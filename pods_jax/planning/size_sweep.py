@@ -35,9 +35,15 @@ class Point(NamedTuple):
 
 
 class SizeSweep(NamedTuple):
-    """Points in order of n or m. largest: the greatest value that fits, by a straight line; None if unknown."""
+    """Points in order of n or m.
+
+    Attributes:
+      model: path or hub id.
+      largest: the greatest value that fits, by a straight line; None if unknown.
+    """
 
     symbol: str
+    model: str
     topology: str
     chip: str | None
     points: list[Point]
@@ -67,7 +73,8 @@ def sweep_sizes(
         points.append(_point(value, value * config.rollout.num_prompts, plan))
         if plan.fits is False and values is None:
             break
-    return SizeSweep(symbol, topology, plan.chip, points, largest_that_fits(points, plan.chip))
+    model = config.model.path or "a model from scratch"
+    return SizeSweep(symbol, model, topology, plan.chip, points, largest_that_fits(points, plan.chip))
 
 
 def _point(value: int, rollouts: int, plan: StepPlan) -> Point:
@@ -115,7 +122,12 @@ def draw(sweep: SizeSweep, out: Path) -> None:
     if sweep.chip is not None:
         axes.axhline(CHIPS[sweep.chip].hbm_bytes / GiB, color="black", linestyle="--", label=f"{sweep.chip}")
         axes.legend()
-    axes.set(xscale="log", xlabel=f"rollouts {sweep.verb} in a step", ylabel="GiB on each device", title=sweep.topology)
+    axes.set(
+        xscale="log",
+        xlabel=f"rollouts {sweep.verb} in a step",
+        ylabel="GiB on each device",
+        title=f"{sweep.model} on {sweep.topology}",
+    )
     axes.set_xticks([p.rollouts for p in known], [f"{p.rollouts:,}" for p in known])
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
