@@ -2,13 +2,16 @@
 
     python experiments/hardware.py attention    # docs/planning/attention.json, and its table on the terminal
     python experiments/hardware.py slices       # docs/planning/slices.json: the smallest slice for each config
+    python experiments/hardware.py layouts      # docs/planning/layouts.json: what an update sends, by its layout
 
 Results are written as they come, and what a file already has is not compiled again. It needs the extra `plan`.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from pods_jax.config.load import load_config
-from pods_jax.config.schema import Config
+from pods_jax.config.schema import Config, default_config, from_mapping
 from pods_jax.config.validate import validate_on_devices
 from pods_jax.errors import UserError
 from pods_jax.io import write_atomic
@@ -71,9 +74,7 @@ def layer_temporaries(name: str, T: int, attention: str) -> dict[str, Any]:
 def attention_rows() -> list[tuple[dict[str, Any], Callable[[], dict[str, Any]]]]:
     """The identifying values of each row, and what computes it."""
     cells = [(m, T, a) for m in MODELS for T in LENGTHS for a in IMPLEMENTATIONS]
-    return [
-        ({"model": m, "T": T, "attention": a}, lambda m=m, T=T, a=a: layer_temporaries(m, T, a)) for m, T, a in cells
-    ]
+    return [({"model": m, "T": T, "attention": a}, functools.partial(layer_temporaries, m, T, a)) for m, T, a in cells]
 
 
 def attention_table(rows: list[dict[str, Any]]) -> str:
@@ -172,7 +173,7 @@ def held_bytes(config: Config, devices: Any) -> int:
 
 def slice_rows() -> list[tuple[dict[str, Any], Callable[[], dict[str, Any]]]]:
     """The identifying values of each row, and what computes it."""
-    return [({"config": spec}, lambda spec=spec: smallest_slice(spec)) for spec in CONFIGS]
+    return [({"config": spec}, functools.partial(smallest_slice, spec)) for spec in CONFIGS]
 
 
 def slice_table(rows: list[dict[str, Any]]) -> str:
@@ -192,9 +193,60 @@ def slice_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+# ---------------------------------------------------------------- layouts
+
+LAYOUTS = (
+    ("v5p:2x2x2", 1, 8, -1.0), ("v5p:2x2x2", 2, 4, -1.0), ("v5p:2x2x4", 1, 16, -1.0), ("v5p:2x2x4", 2, 8, -1.0),
+    ("v5e:4x2", 1, 8, -1.0), ("v5p:2x2x2", 1, 8, 0.0),
+)  # fmt: skip
+"""Slice, `mesh.data`, `mesh.fsdp`, and XLA's effort: -1 is that of plans, 0 the usual one."""
+
+KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
+
+
+def update_traffic(topology: str, data: int, fsdp: int, effort: float) -> dict[str, Any]:
+    """Bytes that a device sends in an update of 4 layers of Qwen2.5-3B, two micro-batches of 4 rollouts a device."""
+    devices = topology_devices(topology)
+    jax.config.update("jax_exec_time_optimization_effort", effort)
+    four_layers = dataclasses.replace(SHAPES["Qwen/Qwen2.5-3B-Instruct"], num_hidden_layers=4)
+    c = default_config()
+    c.update_from_flattened_dict({
+        "model.path": "Qwen/Qwen2.5-3B-Instruct", "model.remat": "full", "model.compute_dtype": "bfloat16",
+        "mesh.data": data, "mesh.fsdp": fsdp, "rollout.num_prompts": data * fsdp, "rollout.num_generations": 8,
+        "rollout.max_prompt_length": 256, "rollout.max_completion_length": 256, "selection.num_kept": 8,
+        "optimizer.micro_batch_size_per_device": 4,
+    })  # fmt: skip
+    config, _ = from_mapping(c)
+    with unittest.mock.patch.dict(SHAPES, {config.model.path: four_layers}):
+        [phase] = plan_step(config, topology, devices, print, ("update",)).phases
+    sent = {kind: traffic.sent_bytes for kind, traffic in phase.traffic.items()}
+    return {"slice": topology, "data": data, "fsdp": fsdp, "effort": effort, "sent_bytes": sent}
+
+
+def layout_rows() -> list[tuple[dict[str, Any], Callable[[], dict[str, Any]]]]:
+    """The identifying values of each row, and what computes it."""
+    names = ("slice", "data", "fsdp", "effort")
+    return [(dict(zip(names, row, strict=True)), functools.partial(update_traffic, *row)) for row in LAYOUTS]
+
+
+def layout_table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: a row for each layout, MiB by kind of collective."""
+    lines = [f"| slice | `data`, `fsdp` | effort | {' | '.join(KINDS)} | sum |", "|---" * (4 + len(KINDS)) + "|"]
+    for row in rows:
+        sent = [row["sent_bytes"].get(kind, 0.0) / 2**20 for kind in KINDS]
+        effort = "least" if row["effort"] < 0 else "normal"
+        cells = " | ".join(f"{mib:,.0f}" for mib in (*sent, sum(sent)))
+        lines.append(f"| `{row['slice']}` | {row['data']}, {row['fsdp']} | {effort} | {cells} |")
+    return "\n".join(lines)
+
+
 # ---------------------------------------------------------------- the command
 
-TABLES = {"attention": (attention_rows, attention_table), "slices": (slice_rows, slice_table)}
+TABLES = {
+    "attention": (attention_rows, attention_table),
+    "slices": (slice_rows, slice_table),
+    "layouts": (layout_rows, layout_table),
+}
 
 
 def main() -> None:
