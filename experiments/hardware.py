@@ -28,6 +28,7 @@ from pods_jax.models.decoder import Decoder, init_params
 from pods_jax.models.shapes import SHAPES
 from pods_jax.parallel import batch_sharding, make_mesh, num_shards, replicated
 from pods_jax.planning.chips import CHIPS, GiB, topology_devices
+from pods_jax.planning.memory_traffic import moved_bytes
 from pods_jax.planning.rounds import largest_round
 from pods_jax.planning.run_shapes import device_bytes, run_shapes
 from pods_jax.planning.step_plan import Phase, compiled_memory, overflow, plan_step
@@ -62,13 +63,16 @@ def layer_temporaries(name: str, T: int, attention: str) -> dict[str, Any]:
     params = jax.eval_shape(lambda: init_params(model, jax.random.key(0), "bfloat16"))
     rollouts = [jax.ShapeDtypeStruct(dims, "int32") for dims in ((1, PROMPT), (1,), (1, 1, T))]
     lowered = jax.jit(jax.grad(total)).lower(*jax.tree.map(shape, (params, *rollouts)))
+    row = {"model": name, "T": T, "attention": attention}
     try:
-        memory = compiled_memory(lowered.compile(), beside=0)
+        compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         memory = overflow(str(error), beside=0)
         if memory is None:
             raise
-    return {"model": name, "T": T, "attention": attention, "bytes": memory.temporaries, "fits": memory.fits}
+        return row | {"bytes": memory.temporaries, "fits": False, "moved_bytes": 0.0}
+    memory = compiled_memory(compiled, beside=0)
+    return row | {"bytes": memory.temporaries, "fits": True, "moved_bytes": moved_bytes(compiled.as_text())}
 
 
 def attention_rows() -> list[tuple[dict[str, Any], Callable[[], dict[str, Any]]]]:
@@ -78,7 +82,7 @@ def attention_rows() -> list[tuple[dict[str, Any], Callable[[], dict[str, Any]]]
 
 
 def attention_table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: a row for each model and length, GiB by implementation."""
+    """Markdown: a row for each model and length; GiB of temporaries and GB moved, by implementation."""
     by_cell = {(r["model"], r["T"], r["attention"]): r for r in rows}
     lines = [
         "| model | T | " + " | ".join(f"`{a}`" for a in IMPLEMENTATIONS) + " |",
@@ -86,15 +90,17 @@ def attention_table(rows: list[dict[str, Any]]) -> str:
     ]
     for model in MODELS:
         for T in LENGTHS:
-            cells = [_gib(by_cell.get((model, T, a))) for a in IMPLEMENTATIONS]
+            cells = [_temporaries(by_cell.get((model, T, a))) for a in IMPLEMENTATIONS]
             lines.append(f"| {model.split('/')[1]} | {T:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _gib(row: dict[str, Any] | None) -> str:
+def _temporaries(row: dict[str, Any] | None) -> str:
     if row is None:
-        return "?"
-    return f"{'' if row['fits'] else 'over the chip: '}{row['bytes'] / GiB:.2f}"
+        return "not compiled"
+    if not row["fits"]:
+        return f"more than the chip: {row['bytes'] / GiB:.0f} GiB"
+    return f"{row['bytes'] / GiB:.2f} GiB, {row['moved_bytes'] / 1e9:.1f} GB"
 
 
 # ---------------------------------------------------------------- slices

@@ -66,9 +66,9 @@ def adapter_flops(c: ModelConfig, lora: LoraConfig, tokens: int) -> int:
 # ---------------------------------------------------------------- sampling
 
 
-def prefill_flops(c: ModelConfig, P: int, S: int, attention: str = "chunked") -> int:
+def prefill_flops(c: ModelConfig, P: int, S: int) -> int:
     """Every prompt through the layers once. The head is in `decode_flops`, which has the first token."""
-    return matrix_flops(c, P * S) + sequence_flops(c, P, S, 0, attention)[0]
+    return matrix_flops(c, P * S) + sequence_flops(c, P, S, 0)[0]
 
 
 def decode_flops(c: ModelConfig, rollouts: int, S: int, T: int, cached: int) -> int:

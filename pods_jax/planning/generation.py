@@ -45,9 +45,8 @@ class Generation:
     def prefill_flops(self) -> int:
         """Arithmetic of all passes: the prompts, and the first chunk."""
         c = self.run.model.config
-        how = self.run.config.model.attention
         decode = flops.decode_flops(c, sum(self.counts), self.S, self.chunk, (self.chunk - 1) * self.chunk)
-        return flops.prefill_flops(c, len(self.counts), self.S, how) + decode
+        return flops.prefill_flops(c, len(self.counts), self.S) + decode
 
     def chunk_flops(self, capacities: list[int]) -> int:
         """Arithmetic of all passes: chunks after the first, with caches of these capacities."""
