@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.typing import DTypeLike
 
-from pods_jax.buckets import bucket
+from pods_jax.buckets import bucket, ceil_div
 from pods_jax.models.decoder import ModelConfig, Params
 from pods_jax.parallel import batch_sharding, num_shards
 from pods_jax.planning import flops
@@ -48,14 +48,24 @@ class Generation:
         decode = flops.decode_flops(c, sum(self.counts), self.S, self.chunk, (self.chunk - 1) * self.chunk)
         return flops.prefill_flops(c, len(self.counts), self.S) + decode
 
-    def chunk_flops(self, capacities: list[int]) -> int:
-        """Arithmetic of all passes: chunks after the first, with caches of these capacities."""
-        rollouts = sum(self.counts)
+    @property
+    def later_chunks(self) -> list[tuple[int, int]]:
+        """Of each chunk after the first, the number of tokens and the capacity of the cache."""
+        starts = range(self.chunk, self.T, self.chunk)
+        tokens = [min(self.chunk, self.T - start) for start in starts]
+        return [(n, capacity(start + self.chunk, self.chunk, self.T)) for n, start in zip(tokens, starts, strict=True)]
+
+    def chunk_flops(self) -> int:
+        """Arithmetic of all passes: the chunks after the first."""
         c = self.run.model.config
-        cached = self.chunk * sum(capacities)
-        return len(capacities) * self.chunk * flops.token_flops(c, rollouts) + flops.attention_flops(
-            c, rollouts, len(capacities) * self.chunk * self.S + cached
-        )
+        rollouts = sum(self.counts)
+        met = sum(tokens * (self.S + room) for tokens, room in self.later_chunks)
+        return (self.T - self.chunk) * flops.token_flops(c, rollouts) + flops.attention_flops(c, rollouts, met)
+
+    def spared_bytes(self) -> float:
+        """Bytes of the cache that a mean chunk after the first does not read, as it has no room for T tokens yet."""
+        spared = [tokens * (self.cache(self.T) - self.cache(room)) for tokens, room in self.later_chunks]
+        return float(np.mean(spared))
 
 
 def generation(run: RunShapes) -> Iterator[Program]:
@@ -80,18 +90,17 @@ def generation(run: RunShapes) -> Iterator[Program]:
     yield first
     if g.chunk == g.T:
         return
-    capacities = [capacity(start + g.chunk, g.chunk, g.T) for start in range(g.chunk, g.T, g.chunk)]
-    smaller = [g.cache(g.T) - g.cache(k) for k in capacities]
+    later = len(g.later_chunks)
     yield Program(
         name="sampling",
         lower=functools.partial(_lower, g, last=True),
         given=weights | {"KV cache": g.cache(g.T)},
         within={},
         beside=beside,
-        flops=g.chunk_flops(capacities) / passes / len(capacities),
-        runs=passes * len(capacities),
-        unknown_trips=g.chunk,
-        spared_bytes=g.chunk * float(np.mean(smaller)),
+        flops=g.chunk_flops() / passes / later,
+        runs=passes * later,
+        unknown_trips=ceil_div(g.T - g.chunk, later),
+        spared_bytes=g.spared_bytes(),
     )
 
 

@@ -4,9 +4,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from pods_jax.config.schema import Config, RolloutConfig
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, make_mesh, replicated
-from pods_jax.planning.generation import lower_first_chunk, lower_last_chunk
+from pods_jax.planning import flops
+from pods_jax.planning.generation import generation, lower_first_chunk, lower_last_chunk
+from pods_jax.planning.run_shapes import run_shapes
 from pods_jax.rollout import generate, sampler
 from pods_jax.rollout.decode import Drawing
 from pods_jax.rollout.layout import block_tokens, kv_bytes
@@ -59,3 +62,24 @@ def test_the_last_program_of_a_call_is_lowered_from_shapes(monkeypatch, chunk_si
         last = lower_last_chunk(CONFIG, shapes, layouts[0], sharding, **options)
         assert ("proceed", arguments(last.args_info)) in called
         assert called[-1][0] == "proceed"
+
+
+@pytest.mark.parametrize("T", [4, 8, 9])
+def test_the_sampling_programs_together_decode_every_token_once(T):
+    """Chunks of 4 tokens: all runs have the arithmetic of prefill and of T tokens with each chunk's cache."""
+    rollout = RolloutConfig(
+        num_prompts=P, num_generations=N, max_prompt_length=S, max_completion_length=T, chunk_size=4
+    )  # fmt: skip
+    run = run_shapes(Config(rollout=rollout), jax.devices()[:1])
+    found = {program.name: program for program in generation(run)}
+    assert list(found) == (["sampling"] if T == 4 else ["prefill", "sampling"])
+    rooms = {4: [], 8: [(4, 8)], 9: [(4, 8), (1, 9)]}[T]
+    cached = 3 * 4 + sum(tokens * room for tokens, room in rooms)
+    c = run.model.config
+    expected = flops.prefill_flops(c, P, S) + flops.decode_flops(c, P * N, S, T, cached)
+    assert sum(program.flops * program.runs for program in found.values()) == pytest.approx(expected)
+    if T == 9:
+        last = found["sampling"]
+        assert (last.runs, last.unknown_trips) == (2, 3)
+        token = last.given["KV cache"] / (P * N * 9 + 2 * P * S)  # blocks of 4 rollouts hold their prompt again
+        assert last.spared_bytes == pytest.approx(4 * P * N * token / 2)
