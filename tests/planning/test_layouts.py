@@ -1,6 +1,6 @@
 """Layouts that are suggested where the links bound a phase; nothing is compiled."""
 
-import dataclasses
+from unittest.mock import Mock
 
 import pytest
 
@@ -8,29 +8,17 @@ from pods_jax.config.schema import Config, MeshConfig
 from pods_jax.errors import UserError
 from pods_jax.planning import layouts
 from pods_jax.planning.layouts import suggestions
-from pods_jax.planning.run_shapes import Program
+from pods_jax.planning.run_shapes import Program, RunShapes
 from pods_jax.planning.step_plan import Memory, Phase, StepPlan
 
 
-@dataclasses.dataclass(frozen=True)
-class Shapes:
-    """What is asked of a mesh and a run."""
-
-    config: Config
-    shape: dict
-
-    @property
-    def mesh(self):
-        return self
-
-    sampling_mesh = mesh
-
-
 def plan(name, seconds, bound, fits=True, **shape):
-    config = Config(mesh=MeshConfig(data=1, fsdp=-1))
+    """A plan of one phase; of its run only the config and the shape of the mesh are there."""
+    mesh = Mock(shape={"data": 1, "fsdp": 8, "tensor": 1} | shape)
+    run = Mock(spec=RunShapes, config=Config(mesh=MeshConfig(data=1, fsdp=-1)), mesh=mesh, sampling_mesh=mesh)
     program = Program(name, lambda: None, {}, {}, 0, 0.0)
     phase = Phase(program, Memory(0, 0, 1, 0, 0, fits), {}, 0.0, {bound: seconds}, 0.0)
-    return StepPlan(Shapes(config, {"data": 1, "fsdp": 8, "tensor": 1} | shape), "v5p:2x2x2", "v5p", [phase])
+    return StepPlan(run, "v5p:2x2x2", "v5p", [phase])
 
 
 @pytest.fixture
