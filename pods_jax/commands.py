@@ -105,7 +105,9 @@ def plan() -> None:
     (or generated) until memory runs out, and --out draws the curve. --json prints one line at the end.
     """
     parser = config_parser(inspect.getdoc(plan))
-    parser.add_argument("--topology", default="local", help="local, or CHIP:LAYOUT such as v5e:4x4 or v5p:2x2x2")
+    parser.add_argument(
+        "--topology", default="local", help="local, CHIP:LAYOUT such as v5e:4x4, or GPUs such as H200:8"
+    )
     parser.add_argument("--sweep", choices=("m", "n"), help="raise m or n until memory runs out")
     add_count(parser, "--values", nargs="+", help="the values of --sweep, in place of doubling")
     parser.add_argument("--out", type=Path, help="where --sweep draws its curve: a .png, with a .json beside it")
