@@ -161,6 +161,10 @@ class RolloutConfig:
     """Tokens decoded before finished rollouts leave the batch; a larger chunk compiles fewer programs."""
     max_cache_bytes_per_device: int | None = None
     """Bytes of keys and values; rollouts that do not fit take turns. None: all are decoded together."""
+    engine: str = "jit"
+    """Generator of completions: "jit", the sampler of this package, or "module:Class" (docs/engines.md)."""
+    engine_options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Options of the engine."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pods_jax.registry import nearest
 from pods_jax.rewards import FORMATS, VERIFIERS
 from pods_jax.rewards.callables import load_function
 from pods_jax.rewards.parts import PARTS, REWARD_SETS
+from pods_jax.rollout.engine import engine_problems
 from pods_jax.selection import RULES
 from pods_jax.selection.rules import PER_ROLLOUT, needed
 
@@ -49,7 +50,7 @@ MIN_TEMPERATURE = 1e-4
 
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    checks = (_ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, _sizes)
+    checks = (_ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, engine_problems, _sizes)
     return [problem for check in checks for problem in check(config)]
 
 

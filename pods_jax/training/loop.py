@@ -122,7 +122,7 @@ def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Repor
     restored = checkpoints.restore(run.state, reporter.message)
     if restored is not None:
         checkpoints.set_aside_after(restored.step)
-        run.load(restored.state, restored.host)
+        run.load(*restored)
     for name in LOGS:
         folder.truncate(name, restored.step if restored else -1)
     return restored.step if restored else 0

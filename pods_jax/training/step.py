@@ -1,9 +1,10 @@
 """One training step: allocate, sample, verify, select, update."""
 
+import contextlib
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +18,12 @@ from pods_jax.groups import Group, Request
 from pods_jax.learner import Batch
 from pods_jax.learner.batch import Kept, make_batch, update_shares
 from pods_jax.learner.optimizer import make_schedule
-from pods_jax.models.decoder import Params
 from pods_jax.objective import estimate_advantages
 from pods_jax.objective.losses import completion_mask
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.rewards.parts import normalize_then_sum, weights_of
 from pods_jax.selection import select, selection_statistics
-from pods_jax.training.experience import rollout_groups
+from pods_jax.training.experience import orders_of, training_params, verified_groups
 from pods_jax.training.metrics import (
     candidate_metrics,
     count_generated,
@@ -55,7 +55,7 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
     """
     sample_key, select_key = jax.random.split(jax.random.fold_in(jax.random.key(run.config.seed), step))
     try:
-        generated, groups = collect_groups(run, sample_key, step)
+        generated, groups = collect_groups(run, sample_key)
     except Exhausted as reason:
         run.ended = str(reason)
         settle(run.totals, run.allocator.held())
@@ -65,13 +65,14 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
         shares = update_shares(run.config, kept)
     with run.clock.phase("update"):
         metrics["learning_rate"] = learning_rate(run.config, int(run.state.step))
-        found, changed = optimise(run, shares, step)
+        found, changed = optimise(run, shares)
         metrics |= found
     trained = [k for share in itertools.compress(shares, changed) for k in share]
     count_trained(run.totals, [k.group.lengths[np.unique(k.rows)] for k in trained])
     metrics |= settle(run.totals, run.allocator.held()) | run.allocator.metrics()
-    metrics |= staleness_metrics([k.group.policy_versions[np.unique(k.rows)] for k in kept], step - 1)
+    metrics |= staleness_metrics([k.group.policy_versions[np.unique(k.rows)] for k in kept], run.version)
     metrics |= rollout_metrics(generated or groups) | candidate_metrics(generated)
+    run.version = step
     return metrics, groups
 
 
@@ -83,7 +84,7 @@ def learning_rate(config: Config, num_updates: int) -> float:
 # ---------------------------------------------------------------- the updates
 
 
-def optimise(run: Run, shares: Sequence[Sequence[Kept]], step: int) -> tuple[Metrics, list[bool]]:
+def optimise(run: Run, shares: Sequence[Sequence[Kept]]) -> tuple[Metrics, list[bool]]:
     """num_iterations passes over the shares of the kept rollouts, an optimizer step on each.
 
     Unless the config names other old log-probabilities, ratios are taken against the policy before the first of these
@@ -115,7 +116,7 @@ def optimise(run: Run, shares: Sequence[Sequence[Kept]], step: int) -> tuple[Met
     skipped = np.array([metrics["skipped_updates"] for metrics in taken]).reshape(-1, len(batches)) > 0
     found = _means(taken[-len(batches) :]) | {"skipped_updates": float(skipped.sum())}
     if run.config.objective.old_logprobs == "recompute":
-        found |= mismatch_metrics(before, on_device, step - 1)
+        found |= mismatch_metrics(before, on_device, run.version)
     return found, (~skipped.all(0)).tolist()
 
 
@@ -155,7 +156,7 @@ def _mean_of_numbers(values: np.ndarray) -> float:
 # ---------------------------------------------------------------- rounds
 
 
-def collect_groups(run: Run, key: jax.Array, step: int) -> tuple[list[Group], list[Group]]:
+def collect_groups(run: Run, key: jax.Array) -> tuple[list[Group], list[Group]]:
     """All groups that the step generated, one a request, and those that it trains on.
 
     Raises:
@@ -163,27 +164,39 @@ def collect_groups(run: Run, key: jax.Array, step: int) -> tuple[list[Group], li
     """
     generated: list[Group] = []
     taken: dict[int, list[range]] = defaultdict(list)
+    with _serving(run):
+        while True:
+            requests = run.allocator.requests(run.stream)
+            claim(taken, requests)
+            groups = _generated(run, requests, key) if requests else []
+            count_generated(run.totals, groups)
+            generated += groups
+            if ready := run.allocator.observe(groups):
+                return generated, ready
+            if not requests:
+                raise Exhausted(
+                    f"allocation '{run.config.allocation.name}' neither asks for rollouts nor hands over groups"
+                )
+
+
+@contextlib.contextmanager
+def _serving(run: Run) -> Iterator[None]:
+    """The engine has the run's policy."""
     with run.clock.phase("sample"):
-        params = run.sampling_params()
-    while True:
-        requests = run.allocator.requests(run.stream)
-        claim(taken, requests)
-        groups = _generated(run, params, requests, key, step) if requests else []
-        count_generated(run.totals, groups)
-        generated += groups
-        if ready := run.allocator.observe(groups):
-            return generated, ready
-        if not requests:
-            raise Exhausted(
-                f"allocation '{run.config.allocation.name}' neither asks for rollouts nor hands over groups"
-            )
+        run.engine.update_params(run.version)
+    try:
+        yield
+    finally:
+        run.engine.release()
 
 
-def _generated(run: Run, params: Params, requests: Sequence[Request], key: jax.Array, step: int) -> list[Group]:
+def _generated(run: Run, requests: Sequence[Request], key: jax.Array) -> list[Group]:
     """The groups of a round, verified and rewarded."""
-    groups = rollout_groups(run.sampler, run.rewarder, params, requests, key, step - 1, run.clock)
-    if run.config.objective.reward_beta:
-        with run.clock.phase("verify"):
+    with run.clock.phase("sample"):
+        completions = run.engine.generate(orders_of(requests, key), training_params(run.config.rollout))
+    with run.clock.phase("verify"):
+        groups = verified_groups(run.rewarder, requests, completions, run.version)
+        if run.config.objective.reward_beta:
             groups = penalised(run.config, groups, run.scorer, run.ref_params, run.mesh)
     return groups
 
