@@ -1,20 +1,25 @@
 """`rollout.engine`: names of classes, their options, and the sampler of this package as one of them."""
 
+import ast
 import dataclasses
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from ml_collections import FrozenConfigDict
 
-from pods_jax.config.schema import Config, RolloutConfig
+from pods_jax.config.schema import Config, RolloutConfig, from_mapping
 from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
+from pods_jax.io import read_jsonl
 from pods_jax.models import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, make_mesh
 from pods_jax.rollout import generate
 from pods_jax.rollout.engine import Engine, EngineOptions, JitEngine, Orders, SamplingParams, Served, serving
 from pods_jax.rollout.http_engine import HttpEngine, HttpOptions
+from pods_jax.training import Reporter, train
 
 HTTP = "pods_jax.rollout.http_engine:HttpEngine"
 RIGHT = {"url": "http://gpu0:8000", "folder": "/tmp/weights"}
@@ -137,3 +142,32 @@ def test_weights_are_released_whatever_happens():
 
 def test_the_adapter_of_servers_is_an_engine():
     assert isinstance(HttpEngine(served(lambda: None), HttpOptions(**RIGHT)), Engine)
+
+
+# ---------------------------------------------------------------- the guide
+
+
+def test_the_engine_of_the_guide_trains(tiny, tmp_path, monkeypatch):
+    guide = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    [(name, code)] = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / name).write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    [tiny.rollout.engine] = re.findall(r"`--config\.rollout\.engine=(my_engine:\w+)`", guide)
+    tiny.training.num_steps = 1
+    config, problems = from_mapping(tiny)
+    assert not problems + violations(config)
+    train(config, tmp_path / "run", Reporter(quiet=True))
+    [metrics] = read_jsonl(tmp_path / "run" / "metrics.jsonl")
+    assert metrics["completions/max_length"] == 1
+
+
+def test_the_guide_names_every_option_and_its_default():
+    guide = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", guide, re.MULTILINE))
+    fields = {field.name: field.default for field in dataclasses.fields(HttpOptions)}
+    assert rows.keys() == fields.keys()
+    for name, cell in rows.items():
+        if cell.startswith("`"):
+            assert ast.literal_eval(cell.strip("`")) == fields[name], name
+    for call in fields["reload"]:
+        assert f"`{call}`" in guide
