@@ -1,13 +1,9 @@
 """Accuracy on the test problems: k samples at a temperature, and greedy."""
 
 import math
-import queue
-import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -17,6 +13,7 @@ from pods_jax.config.schema import Config
 from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
 from pods_jax.rollout.engine import Orders, SamplingParams, serving
+from pods_jax.training.background import DaemonThread
 from pods_jax.training.checkpoint import restored_run
 from pods_jax.training.experience import Rewarder, Verified, gathered
 from pods_jax.training.prompts import TokenisedExamples
@@ -33,6 +30,7 @@ def evaluate(run: Run) -> dict[str, float]:
     `evaluation.sets`. The random keys are the same in every evaluation.
     """
     sets = run.config.evaluation.parsed_sets()[0]
+    run.ahead.wait()  # the engine has one policy at a time
     with serving(run.engine, run.version):
         metrics = _scored(run, run.data.test, run.config.evaluation.num_samples)
         for prefix, test in run.data.others.items():
@@ -143,34 +141,3 @@ def _winner_is_right(answers: Sequence[str | None], correct: Bool[np.ndarray, " 
     most = max(votes.values(), default=0)
     winners = [answer for answer, count in votes.items() if count == most]
     return sum(winner in right for winner in winners) / max(len(winners), 1)
-
-
-class DaemonThread:
-    """Calls functions one after the other, in a thread that keeps no process alive.
-
-    A reward function of the user's may hang: an interrupted evaluation does not wait for it, as an executor would.
-    """
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="verify", daemon=True).start()
-
-    def __enter__(self) -> "DaemonThread":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._calls.put(None)
-
-    def submit(self, function: Callable, *arguments: Any) -> Future:
-        """The result of the call, in the future."""
-        future: Future = Future()
-        self._calls.put((future, function, arguments))
-        return future
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function, arguments = call
-            try:
-                future.set_result(function(*arguments))
-            except BaseException as error:
-                future.set_exception(error)

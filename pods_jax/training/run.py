@@ -26,11 +26,12 @@ from pods_jax.models.lora import adapt, adapter_weights, merge
 from pods_jax.models.peft_adapter import load_adapter_for
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shardings import param_shardings, weight_shardings
-from pods_jax.parallel import batch_sharding, make_mesh, num_shards, place
+from pods_jax.parallel import batch_sharding, make_meshes, num_shards, place
 from pods_jax.rewards import RewardPool
 from pods_jax.rewards.extract import prefill
 from pods_jax.rollout.engine import Engine, Served, make_engine
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
+from pods_jax.training.background import Ahead
 from pods_jax.training.experience import Rewarder
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
 from pods_jax.training.prompts import RunData, load_data
@@ -48,6 +49,7 @@ class Run:
       totals: cumulative rollouts, tokens, rounds and `wall_time_s` (see `metrics.new_totals`), in every checkpoint.
       version: the step after which the policy was taken.
       engine: generates completions with the policy.
+      ahead: the next step's rollouts, under `rollout.ahead`.
       ended: the reason why the allocator has no more to give; empty while it has more.
       skipped_in_a_row: number of the last updates that were skipped, as their loss or gradient was not finite.
     """
@@ -71,9 +73,11 @@ class Run:
     ended: str = ""
     skipped_in_a_row: int = 0
     engine: Engine = dataclasses.field(init=False)
+    ahead: Ahead = dataclasses.field(init=False)
 
     def __post_init__(self):
         self.engine = make_engine(self.config, self._served())
+        self.ahead = Ahead()
 
     def _served(self) -> Served:
         tokenizer = self.data.tokenizer
@@ -104,6 +108,11 @@ class Run:
             return self.state.params
         return adapt(self.base, self.state.params, self.config.lora.scale)
 
+    def wait_for_devices(self) -> None:
+        """Returns when no rollouts are generated on the devices that train."""
+        if not set(self.mesh.devices.flat).isdisjoint(self.engine.devices()):
+            self.ahead.wait()
+
     def save_policy(self, folder: Path, dtype: str | None = None) -> None:
         """Writes weights, adapters merged into them, and tokenizer, if it has files, as a Hugging Face folder.
 
@@ -120,6 +129,7 @@ class Run:
             "stream": self.stream.state_dict(),
             "allocator": self.allocator.state_dict(),
             "totals": dict(self.totals),
+            "ahead": self.ahead.state_dict(),
             "ended": self.ended,
             "skipped_in_a_row": self.skipped_in_a_row,
             "date": self.data.date and self.data.date.isoformat(),
@@ -133,6 +143,7 @@ class Run:
         self.stream.load_state_dict(host["stream"])
         self.allocator.load_state_dict(host["allocator"])
         self.totals.update(host["totals"])
+        self.ahead.load_state_dict(host.get("ahead", {}), self.data.tokenizer.pad_id)
         self.ended = host["ended"]
         self.skipped_in_a_row = host["skipped_in_a_row"]
 
@@ -146,9 +157,10 @@ class Run:
 
 def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
     """Builds the policy and compiles nothing yet."""
-    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    mesh, sampling_mesh = make_meshes(config.mesh)
     validate_on_devices(config, num_shards(mesh))
-    sampling_mesh = make_mesh(**config.mesh.sampling) if config.mesh.sampling else mesh
+    if config.rollout.ahead and jax.process_count() > 1:
+        raise UserError("rollout.ahead = 1 needs a single process: in several the order of programs would differ")
     model, params = load_policy(config, data, mesh, on_warm_start)
     base, trained = split_trained(config, model, params, mesh)
     return Run(

@@ -22,7 +22,9 @@ from pods_jax.objective import estimate_advantages
 from pods_jax.objective.losses import completion_mask
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.rewards.parts import normalize_then_sum, weights_of
+from pods_jax.rollout.engine import Orders, SamplingParams
 from pods_jax.selection import select, selection_statistics
+from pods_jax.training.background import Round
 from pods_jax.training.experience import orders_of, training_params, verified_groups
 from pods_jax.training.metrics import (
     candidate_metrics,
@@ -53,15 +55,16 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
 
     Where the allocator has no more to give, `run.ended` says why, nothing was updated, and both are empty.
     """
-    sample_key, select_key = jax.random.split(jax.random.fold_in(jax.random.key(run.config.seed), step))
     try:
-        generated, groups = collect_groups(run, sample_key)
+        generated, groups = collect_groups(run, step)
     except Exhausted as reason:
         run.ended = str(reason)
         settle(run.totals, run.allocator.held())
         return {}, []
+    with run.clock.phase("sample"):
+        run.wait_for_devices()
     with run.clock.phase("select"):
-        kept, metrics = select_groups(run.config, groups, select_key)
+        kept, metrics = select_groups(run.config, groups, step_keys(run.config.seed, step)[1])
         shares = update_shares(run.config, kept)
     with run.clock.phase("update"):
         metrics["learning_rate"] = learning_rate(run.config, int(run.state.step))
@@ -74,6 +77,12 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
     metrics |= rollout_metrics(generated or groups) | candidate_metrics(generated)
     run.version = step
     return metrics, groups
+
+
+def step_keys(seed: int, step: int) -> tuple[jax.Array, jax.Array]:
+    """The random keys of a step's rollouts, and of its selection."""
+    sample_key, select_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), step))
+    return sample_key, select_key
 
 
 def learning_rate(config: Config, num_updates: int) -> float:
@@ -156,47 +165,91 @@ def _mean_of_numbers(values: np.ndarray) -> float:
 # ---------------------------------------------------------------- rounds
 
 
-def collect_groups(run: Run, key: jax.Array) -> tuple[list[Group], list[Group]]:
+def collect_groups(run: Run, step: int) -> tuple[list[Group], list[Group]]:
     """All groups that the step generated, one a request, and those that it trains on.
 
     Raises:
       Exhausted: the allocator has no more to give; what was generated till then is in the totals.
     """
     generated: list[Group] = []
-    taken: dict[int, list[range]] = defaultdict(list)
-    with _serving(run):
-        while True:
-            requests = run.allocator.requests(run.stream)
-            claim(taken, requests)
-            groups = _generated(run, requests, key) if requests else []
+    with contextlib.closing(_ahead(run, step) if run.config.rollout.ahead else _in_turn(run, step)) as rounds:
+        for done in rounds:
+            groups = _verified(run, done) if done.requests else []
             count_generated(run.totals, groups)
             generated += groups
             if ready := run.allocator.observe(groups):
                 return generated, ready
-            if not requests:
-                raise Exhausted(
-                    f"allocation '{run.config.allocation.name}' neither asks for rollouts nor hands over groups"
-                )
+            if not groups:
+                break
+    raise Exhausted(f"allocation '{run.config.allocation.name}' neither asks for rollouts nor hands over groups")
 
 
-@contextlib.contextmanager
-def _serving(run: Run) -> Iterator[None]:
-    """The engine has the run's policy."""
+def _in_turn(run: Run, step: int) -> Iterator[Round]:
+    """The step's rounds; each is generated when it is asked for, by the present policy."""
+    taken: dict[int, list[range]] = defaultdict(list)
     with run.clock.phase("sample"):
         run.engine.update_params(run.version)
     try:
-        yield
+        while True:
+            requests = run.allocator.requests(run.stream)
+            claim(taken, requests)
+            with run.clock.phase("sample"):
+                completions = run.engine.generate(*_task(run, requests, step)) if requests else None
+            yield Round(requests, completions, run.version)
     finally:
         run.engine.release()
 
 
-def _generated(run: Run, requests: Sequence[Request], key: jax.Array) -> list[Group]:
-    """The groups of a round, verified and rewarded."""
+def _ahead(run: Run, step: int) -> Iterator[Round]:
+    """The step's only round, which is there or under way, after the next step's was begun with the present policy."""
     with run.clock.phase("sample"):
-        completions = run.engine.generate(orders_of(requests, key), training_params(run.config.rollout))
+        if (present := run.ahead.take()) is None:
+            _begin(run, step)
+            present = run.ahead.take()
+        if step < run.config.training.num_steps:
+            with contextlib.suppress(Exhausted):  # the next step says so itself
+                _begin(run, step + 1)
+    run.clock.add("ahead", present.seconds)
+    yield present
+    raise _broken_promise(run, "does not hand over its groups after one round")
+
+
+def _begin(run: Run, step: int) -> None:
+    """Begins to generate a step's round with the present policy, beside whatever else goes on."""
+    requests = run.allocator.requests(run.stream)
+    if not requests:
+        raise _broken_promise(run, "asks for nothing")
+    claim(defaultdict(list), requests)
+    run.engine.update_params(run.version)
+    version = run.version
+    task = _task(run, requests, step)
+
+    def generate() -> Round:
+        try:
+            return Round(requests, run.engine.generate(*task), version)
+        finally:
+            run.engine.release()
+
+    run.ahead.start(generate)
+
+
+def _broken_promise(run: Run, what: str) -> UserError:
+    return UserError(f"allocation '{run.config.allocation.name}' has asks_ahead = True, and {what}")
+
+
+def _task(run: Run, requests: Sequence[Request], step: int) -> tuple[Orders, SamplingParams]:
+    """The requests of a step as its engine takes them."""
+    return orders_of(requests, step_keys(run.config.seed, step)[0]), training_params(run.config.rollout)
+
+
+def _verified(run: Run, done: Round) -> list[Group]:
+    """The groups of a round, verified and rewarded."""
     with run.clock.phase("verify"):
-        groups = verified_groups(run.rewarder, requests, completions, run.version)
-        if run.config.objective.reward_beta:
+        groups = verified_groups(run.rewarder, done.requests, done.completions, done.version)
+    if run.config.objective.reward_beta:
+        with run.clock.phase("sample"):
+            run.wait_for_devices()
+        with run.clock.phase("verify"):
             groups = penalised(run.config, groups, run.scorer, run.ref_params, run.mesh)
     return groups
 

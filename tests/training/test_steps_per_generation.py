@@ -34,7 +34,7 @@ def every_other(prompts, completions, **_):
 def collected(config):
     with RewardPool(1) as pool:
         run = make_run(config, load_data(config), pool, lambda *_: None)
-        _, groups = collect_groups(run, jax.random.key(0))
+        _, groups = collect_groups(run, 1)
     kept, _ = select_groups(config, groups, jax.random.key(1))
     return run, kept
 
