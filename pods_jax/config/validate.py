@@ -253,8 +253,8 @@ def _ahead(config: Config) -> Iterator[str]:
     if config.rollout.ahead and not _asks_ahead(config.allocation.name):
         fit = ", ".join(sorted(filter(_asks_ahead, ALLOCATORS)))
         yield (
-            f"rollout.ahead = 1 does not go with allocation.name = '{config.allocation.name}': it asks by the rewards of "
-            f"the step before (works with: {fit})"
+            f"rollout.ahead = 1 does not go with allocation.name = '{config.allocation.name}', which asks by rewards "
+            f"of the step before (works with: {fit})"
         )
 
 

@@ -1,4 +1,4 @@
-"""Generation ahead of training: the rollouts of the policy before the last step, made meanwhile, and resumed exactly."""
+"""Generation ahead of training: rollouts of the policy before the last step, made meanwhile, and resumed exactly."""
 
 import dataclasses
 import json
@@ -275,8 +275,8 @@ def test_allocators_that_ask_by_the_last_rewards_are_refused_by_name(ahead):
         refused = [p for p in violations(from_mapping(ahead)[0]) if "rollout.ahead" in p]
         if refused:
             assert refused == [
-                f"rollout.ahead = 1 does not go with allocation.name = '{name}': it asks by the rewards of the step before "
-                "(works with: uniform)"
+                f"rollout.ahead = 1 does not go with allocation.name = '{name}', which asks by rewards of the step "
+                "before (works with: uniform)"
             ]  # fmt: skip
         else:
             allowed.add(name)
