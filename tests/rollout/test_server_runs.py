@@ -2,13 +2,17 @@
 
 import dataclasses
 import json
+import os
+import socket
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
 from made_server import EOS, MadeServer, choice
 
-from pods_jax.config.schema import Config, from_mapping
+from pods_jax.config.schema import Config, from_mapping, to_dict
 from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
 from pods_jax.io import read_jsonl
@@ -115,3 +119,40 @@ def test_end_of_sequence_is_the_tokenizers(config, server, tmp_path):
     server.complete = lambda made, body: [choice(i, [EOS], [-0.5]) for i in range(body["n"])]
     train(config, tmp_path / "run", Reporter(quiet=True))
     assert {m["completions/mean_length"] for m in steps(tmp_path / "run")} == {1.0}
+
+
+TWO = """
+import json, sys
+import jax
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+from pods_jax.config.schema import from_mapping
+from pods_jax.training import Reporter, train
+train(from_mapping(json.loads(sys.argv[3]))[0], sys.argv[4], Reporter(quiet=True))
+"""
+
+
+def test_of_two_processes_one_talks_to_the_server(config, server, tmp_path):
+    """They train on the same rollouts as one process does; the weights are split over both."""
+    two = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, data=1, fsdp=2))
+    train(config, tmp_path / "one", Reporter(quiet=True))
+    calls = len(server.requests)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
+    arguments = [json.dumps(to_dict(two)), str(tmp_path / "two")]
+    commands = [[sys.executable, "-c", TWO, address, str(i), *arguments] for i in range(2)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    children = [subprocess.Popen(command, env=environment, **pipes) for command in commands]
+    try:
+        outputs = [child.communicate(timeout=300)[0] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert [child.returncode for child in children] == [0, 0], "\n".join(outputs)
+    one, both = (steps(tmp_path / name) for name in ("one", "two"))
+    for name in ("reward", "tokens/generated", "completions/mean_length"):
+        assert [m[name] for m in both[:2]] == [m[name] for m in one[:2]]
+    np.testing.assert_allclose([m["grad_norm"] for m in both], [m["grad_norm"] for m in one], rtol=1e-3)
+    assert max(m["sampling/sampling_logp_difference/max"] for m in both) < 1e-4
+    assert len(server.requests) == 2 * calls
