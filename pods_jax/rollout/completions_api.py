@@ -46,7 +46,7 @@ def request_body(
     absent = {str(i): -100 for ids in absent_ids for i in ids}
     return {
         "model": model,
-        "prompt": list(map(int, prompt)),
+        "prompt": list(prompt),
         "n": count,
         "max_tokens": sampling.max_new_tokens,
         "temperature": sampling.temperature,
@@ -92,8 +92,8 @@ def _choice(raw: dict[str, Any], limits: Limits, place: str) -> Choice:
         raise UserError(f"{place}: {len(tokens)} tokens and {len(logprobs)} log-probabilities")
     if tokens.min() < 0 or tokens.max() >= limits.vocab_size:
         raise UserError(f"{place}: token ids {tokens.min()} to {tokens.max()} of {limits.vocab_size} in the vocabulary")
-    if not np.isfinite(logprobs).all() or logprobs.max() > ROUNDING:
-        raise UserError(f"{place}: {shown(logprobs[~(logprobs <= ROUNDING)][0])} is no log-probability")
+    if (strange := logprobs[~(np.isfinite(logprobs) & (logprobs <= ROUNDING))]).size:
+        raise UserError(f"{place}: {strange[0]} is no log-probability")
     _check_end(tokens, limits, f"{place} (finish_reason {shown(raw.get('finish_reason'))})")
     return Choice(tokens.astype(np.int32), np.minimum(logprobs, 0).astype(np.float32))
 

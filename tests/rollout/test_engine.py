@@ -123,6 +123,7 @@ def test_the_samplers_engine_generates_what_the_sampler_does():
         expected = generate(
             MODEL, params, orders.prompts, num_generations=[3, 2], max_new_tokens=6, key=orders.key, temperature=0.9,
             top_k=12, top_p=0.95, eos_ids=(1,), absent_ids=(range(14, 16),), prompt_ids=[7, 8], first_samples=[0, 1],
+            chunk_size=3,
         )  # fmt: skip
         jax.tree.map(np.testing.assert_array_equal, found, expected)
 
