@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -41,6 +42,8 @@ LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 def ahead(tiny):
     tiny.rollout.ahead = 1
     tiny.training.num_steps = 6
+    tiny.reward.parts = {"truncated": 1.0}  # which an untrained policy earns now and then
+    tiny.optimizer.learning_rate = 3e-3
     tiny.objective.importance_sampling_cap = 2.0
     return tiny
 
@@ -74,6 +77,7 @@ class StaleEngine(JitEngine):
 
     def update_params(self, version):
         super().update_params(version)
+        self._params = jax.tree.map(jnp.copy, self._params)  # updates take the trained ones away
         self._given = {0: self._params} | getattr(self, "_given", {})
         self._given[version] = self._params
         self._params = self._given[max(version - 1, 0)]
@@ -92,6 +96,7 @@ def test_it_trains_on_rollouts_of_the_policy_before_the_last_step(ahead, tmp_pat
         one, other = (untimed(tmp_path / run / name) for run in ("ahead", "in_turn"))
         assert [without_ages(line) for line in one] == [without_ages(line) for line in other]
     jax.tree.map(np.testing.assert_array_equal, *(final_state(tmp_path / run, 6) for run in ("ahead", "in_turn")))
+    assert sum(line["grad_norm"] > 1e-3 for line in untimed(tmp_path / "ahead" / "metrics.jsonl")) >= 4
 
 
 def without_ages(line):
