@@ -56,7 +56,8 @@ class Served:
 
     Attributes:
       model: its decoder, without weights.
-      params: () -> its present weights, as `generate` takes them.
+      params: () -> its present weights, as `generate` takes them. The next update frees their memory: an engine that
+        still reads them then, as it may under rollout.ahead on devices other than `Engine.devices`, must copy them.
       save: (folder) -> None writes its present weights, tokenizer and config.json as a Hugging Face folder. Of several
         processes all must call it; the main one writes.
       eos_ids, pad_id, absent_ids: see `generate`.
