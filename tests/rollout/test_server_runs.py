@@ -56,9 +56,11 @@ def server():
 def config(tiny, server, tmp_path) -> Config:
     tiny.rollout.engine = "pods_jax.rollout.http_engine:HttpEngine"
     tiny.rollout.engine_options = {
-        "url": server.url, "folder": str(tmp_path / "weights"), "seeded": True, "backoff_s": 0.01, "attempts": 4,
+        "url": server.url, "folder": str(tmp_path / "weights"), "seeded": True, "backoff_s": 0.05, "attempts": 6,
     }  # fmt: skip
     tiny.training.num_steps = 4
+    tiny.reward.parts = {"truncated": 1.0}  # which an untrained policy earns now and then
+    tiny.optimizer.learning_rate = 3e-3
     tiny.objective.importance_sampling_cap = 2.0
     made, problems = from_mapping(tiny)
     assert not problems + violations(made)
@@ -70,13 +72,19 @@ def steps(workdir):
     return [{k: v for k, v in m.items() if "time" not in k} for m in read_jsonl(workdir / "metrics.jsonl")]
 
 
+def largest_difference(found):
+    """Of log-probabilities between server and learner, in nats, over all steps that trained on rollouts."""
+    name = "sampling/sampling_logp_difference/max"
+    return max(m[name] for m in found if m[name] is not None)
+
+
 def test_a_run_trains_on_the_rollouts_of_a_server(config, server, tmp_path):
     train(config, tmp_path / "run", Reporter(quiet=True))
     found = steps(tmp_path / "run")
     assert [m["step"] for m in found] == [1, 2, 3, 4]
-    assert max(m["sampling/sampling_logp_difference/max"] for m in found) < 1e-4  # the server has the step's weights
+    assert largest_difference(found) < 1e-4  # the server has the step's weights
     assert all(m["staleness/max"] == 0 for m in found)
-    assert {m["grad_norm"] > 0 for m in found} == {True}
+    assert sum(m["grad_norm"] > 1e-3 for m in found) >= 3  # so weights of another step would show
     assert server.version == 4
     versions = server.paths().count("/collective_rpc")
     assert versions == 5  # 0 to 4, each once, evaluations included
@@ -96,7 +104,7 @@ def test_a_server_that_stays_away_is_one_line_and_the_run_goes_on_later(config, 
     train(config, tmp_path / "whole", Reporter(quiet=True))
     calls = len(server.requests)
     server.faults = [*[None] * (calls // 2), *["drop"] * 50]
-    with pytest.raises(UserError, match=r"closed connection without response \(4 attempts\)"):
+    with pytest.raises(UserError, match=r"closed connection without response \(6 attempts\)"):
         train(config, tmp_path / "run", Reporter(quiet=True))
     assert 0 < len(steps(tmp_path / "run")) < 4
     server.faults = []
@@ -154,5 +162,5 @@ def test_of_two_processes_one_talks_to_the_server(config, server, tmp_path):
     for name in ("reward", "tokens/generated", "completions/mean_length"):
         assert [m[name] for m in both[:2]] == [m[name] for m in one[:2]]
     np.testing.assert_allclose([m["grad_norm"] for m in both], [m["grad_norm"] for m in one], rtol=1e-3)
-    assert max(m["sampling/sampling_logp_difference/max"] for m in both) < 1e-4
+    assert largest_difference(both) < 1e-4
     assert len(server.requests) == 2 * calls
