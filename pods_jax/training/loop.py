@@ -70,6 +70,7 @@ def _train(run: Run, folder: Workdir, stop: "StopRequest", reporter: Reporter) -
     # ------------------------------------------------------------ resume
     config = run.config
     with contextlib.ExitStack() as owned:
+        owned.callback(run.wait_for_devices)  # no process ends in good order while they compute
         keep = config.training.keep_checkpoints
         checkpoints = owned.enter_context(contextlib.closing(Checkpoints(folder.path, keep)))
         start = _resume(run, folder, checkpoints, reporter)
@@ -122,7 +123,7 @@ def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Repor
     restored = checkpoints.restore(run.state, reporter.message)
     if restored is not None:
         checkpoints.set_aside_after(restored.step)
-        run.load(restored.state, restored.host)
+        run.load(*restored)
     for name in LOGS:
         folder.truncate(name, restored.step if restored else -1)
     return restored.step if restored else 0
@@ -134,6 +135,7 @@ def _until(stop: "StopRequest", steps: Iterable[int]) -> Iterator[int]:
 
 
 def _save(run: Run, folder: Workdir, checkpoints: Checkpoints, step: int) -> None:
+    _wait_for_rollouts(run)
     checkpoints.save(step, run.state, run.host_state(), _best_step(run, folder))
 
 
@@ -178,7 +180,15 @@ def _sample_record(step: int, group: Any) -> dict[str, Any]:
     }
 
 
+def _wait_for_rollouts(run: Run) -> None:
+    """Training time goes on until no rollouts are generated ahead: the next step would wait for them, too."""
+    begin = time.perf_counter()
+    run.ahead.wait()
+    run.totals["wall_time_s"] += from_main(time.perf_counter() - begin)
+
+
 def _evaluate(run: Run, folder: Workdir, board: Board, step: int, reporter: Reporter) -> None:
+    _wait_for_rollouts(run)
     run.clock.take()
     with reporter.evaluating(step), run.clock.phase("eval"):
         scores = evaluate(run)
