@@ -1,12 +1,13 @@
-"""TensorBoard's scalars of a run."""
+"""TensorBoard's scalars and texts of a run."""
 
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
+from tensorboardX.summary import scalar, text
 
 from pods_jax.parallel.hosts import is_main
 
@@ -30,6 +31,10 @@ class Board:
         """Writes numbers by name."""
         self._guarded(lambda: self._add(scalars, step))
 
+    def add_text(self, name: str, content: str, step: int) -> None:
+        """Writes a text that is shown as it is, line by line."""
+        self._guarded(lambda: self._add_text(name, content, step))
+
     def close(self) -> None:
         """Closes the file."""
         self._guarded(lambda: self._writer.close())
@@ -42,6 +47,10 @@ class Board:
     def _add(self, scalars: Mapping[str, float], step: int) -> None:
         for name, value in scalars.items():
             self._write(Event(step=step, summary=scalar(name, value)))
+        self._writer.flush()
+
+    def _add_text(self, name: str, content: str, step: int) -> None:
+        self._write(Event(step=step, summary=text(name, textwrap.indent(content, "    ", lambda line: True))))
         self._writer.flush()
 
     def _write(self, event: Event) -> None:

@@ -66,6 +66,18 @@ class Workdir:
         with writing(self.path), open(self.path / name, "a", encoding="utf-8") as f:
             f.write(json.dumps(finite(dict(record))) + "\n")
 
+    def append_text(self, name: str, text: str) -> None:
+        """Adds to a text file."""
+        if self._writes:
+            with writing(self.path), open(self.path / name, "a", encoding="utf-8") as f:
+                f.write(text)
+
+    def write(self, name: str, text: str) -> None:
+        """Replaces a text file as a whole."""
+        if self._writes:
+            with writing(self.path):
+                write_atomic(self.path / name, text)
+
     def save_arrays(self, name: str, arrays: Mapping[str, Any]) -> Path:
         """Writes those that are not None as an .npz file."""
         with writing(self.path):
