@@ -1,6 +1,7 @@
 """Checks of a config's values against their ranges and each other; all violations are reported at once."""
 
 import functools
+import importlib.util
 import math
 from collections.abc import Iterable, Iterator
 
@@ -49,7 +50,7 @@ MIN_TEMPERATURE = 1e-4
 
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    checks = (_ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, _sizes)
+    checks = (_ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, _sizes, _logging)
     return [problem for check in checks for problem in check(config)]
 
 
@@ -106,6 +107,14 @@ def _ranges(config: Config) -> Iterator[str]:
     limit = config.rollout.max_completion_length
     if cache is not None and not 1 <= cache <= limit:
         yield f"reward.overlong_cache_length must lie in 1..{limit} or be None, got {cache}"
+
+
+def _logging(config: Config) -> Iterator[str]:
+    project = config.logging.wandb
+    if project == "":
+        yield "logging.wandb must name a project or be None"
+    elif project and importlib.util.find_spec("wandb") is None:
+        yield f"logging.wandb = {project!r} needs the extra 'wandb': pip install 'pods_jax[wandb]'"
 
 
 def _names(config: Config) -> Iterator[str]:

@@ -10,13 +10,13 @@ from typing import Any
 
 from pods_jax.analysis.figures import learning_curve
 from pods_jax.analysis.runs import read_run, sample_text
-from pods_jax.config.schema import Config, to_dict
+from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import write_atomic, writing
 from pods_jax.learner.batch import Kept
 from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
-from pods_jax.training.board import Board
+from pods_jax.training.board import Boards
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.notices import Notices
@@ -74,7 +74,7 @@ def _train(
 ) -> tuple[int, str | None]:
     """Resumes, steps, evaluates and saves; returns the last step, and the signal that stopped the run before its end.
 
-    However it ends, checkpoints and board are closed.
+    However it ends, checkpoints and boards are closed.
 
     Raises:
       Stopped: a signal came before the first step.
@@ -87,11 +87,10 @@ def _train(
             checkpoints = owned.enter_context(contextlib.closing(Checkpoints(folder.path, keep)))
             start = _resume(run, folder, checkpoints, reporter)
             reporter.policy(run, start)
-            tensorboard = Board(folder.path / "tensorboard", start + 1, reporter.message)
-            board = owned.enter_context(contextlib.closing(tensorboard))
-            board.add_text("config", json.dumps(to_dict(config), indent=2), start)
+            boards = Boards(config, folder.path, start + 1, reporter.message)
+            owned.enter_context(contextlib.closing(boards))
             if not folder.read("eval.jsonl"):
-                _evaluate(run, folder, board, 0, reporter)
+                _evaluate(run, folder, boards, 0, reporter)
 
         # -------------------------------------------------------- steps
         notices = Notices(config)
@@ -101,18 +100,18 @@ def _train(
         steps = range(start + 1, 1 + (start if over else config.training.num_steps))
         for step in _until(stop, reporter.steps(steps, start)):
             before_s = run.totals["wall_time_s"]
-            metrics = _timed_step(run, folder, board, step)
+            metrics = _timed_step(run, folder, boards, step)
             if run.ended:
                 step -= 1  # this one made no update
                 folder.truncate("eval.jsonl", step - 1)  # to be written again, with what it generated
                 break
-            _log(folder, board, "metrics.jsonl", step, metrics)
+            _log(folder, boards, "metrics.jsonl", step, metrics)
             reporter.step(metrics)
             for line in notices.of(metrics):
                 reporter.message(f"notice   step {step}: {line}")
             improved = False
             if _eval_due(config, step, before_s, run.totals["wall_time_s"]):
-                _evaluate(run, folder, board, step, reporter)
+                _evaluate(run, folder, boards, step, reporter)
                 improved = _best_step(run, folder) == step
             if improved or _save_due(config, step, run.totals["wall_time_s"] - last_save):
                 _save(run, folder, checkpoints, step)
@@ -126,7 +125,7 @@ def _train(
             reporter.message(f"stopping at step {step}: {run.ended}")
         stopped_by = stop.signal()
         if not stopped_by and not any(r["step"] == step for r in folder.read("eval.jsonl")):
-            _evaluate(run, folder, board, step, reporter)
+            _evaluate(run, folder, boards, step, reporter)
         if checkpoints.latest_step() != step:
             _save(run, folder, checkpoints, step)
         return step, stopped_by
@@ -159,7 +158,7 @@ def _best_step(run: Run, folder: Workdir) -> int | None:
     return best_step(folder.read("eval.jsonl")) if run.config.training.keep_best else None
 
 
-def _timed_step(run: Run, folder: Workdir, board: Board, step: int) -> dict[str, float]:
+def _timed_step(run: Run, folder: Workdir, boards: Boards, step: int) -> dict[str, float]:
     """A training step with its seconds by phase; `wall_time_s` leaves compilation and evaluation out."""
     run.clock.take()
     begin = time.perf_counter()
@@ -170,7 +169,7 @@ def _timed_step(run: Run, folder: Workdir, board: Board, step: int) -> dict[str,
     seconds = run.clock.take()
     step_s = from_main(time.perf_counter() - begin - seconds.get("compile", 0.0))  # it decides on saves and the end
     if kept and (step == 1 or _due(step, run.config.training.log_samples_every_steps)):
-        _log_samples(run, folder, board, step, kept)
+        _log_samples(run, folder, boards, step, kept)
     run.totals["wall_time_s"] += step_s
     return metrics | {f"time/{k}_s": v for k, v in seconds.items()} | {"time/step_s": step_s} | run.totals
 
@@ -184,16 +183,16 @@ def _stopped(diverged: Diverged, run: Run, folder: Workdir, step: int) -> UserEr
     )
 
 
-def _log_samples(run: Run, folder: Workdir, board: Board, step: int, kept: Sequence[Kept]) -> None:
-    """A record in samples.jsonl, and its text in samples.txt and on the board."""
+def _log_samples(run: Run, folder: Workdir, boards: Boards, step: int, kept: Sequence[Kept]) -> None:
+    """A record in samples.jsonl, and its text in samples.txt and on the boards."""
     record = sample_record(step, kept, run.data.dataset.reads)
     text = sample_text(record)
     folder.append("samples.jsonl", record)
     folder.append_text("samples.txt", text)
-    board.add_text("samples", text, step)
+    boards.add_text("samples", text, step)
 
 
-def _evaluate(run: Run, folder: Workdir, board: Board, step: int, reporter: Reporter) -> None:
+def _evaluate(run: Run, folder: Workdir, boards: Boards, step: int, reporter: Reporter) -> None:
     run.clock.take()
     reporter.evaluating(step)
     with run.clock.phase("eval"):
@@ -201,13 +200,13 @@ def _evaluate(run: Run, folder: Workdir, board: Board, step: int, reporter: Repo
     reporter.evaluated(step, scores)
     seconds = run.clock.take()
     metrics = scores | {f"time/{k}_s": v for k, v in seconds.items()} | run.totals
-    _log(folder, board, "eval.jsonl", step, metrics)
+    _log(folder, boards, "eval.jsonl", step, metrics)
 
 
-def _log(folder: Workdir, board: Board, name: str, step: int, metrics: dict[str, float]) -> None:
+def _log(folder: Workdir, boards: Boards, name: str, step: int, metrics: dict[str, float]) -> None:
     folder.append(name, {"step": step} | metrics)
     prefix = "eval/" if name == "eval.jsonl" else ""
-    board.add({prefix + key: value for key, value in metrics.items()}, step)
+    boards.add({prefix + key: value for key, value in metrics.items()}, step)
 
 
 def _due(step: int, every: int) -> bool:
