@@ -96,7 +96,7 @@ def _seconds(run: RunRecord) -> str:
 
 
 def _rewards(run: RunRecord) -> str:
-    note = f"The {len(run.samples)} groups in samples.jsonl; dots are moved sideways so that equal ones are seen."
+    note = f"The {len(run.samples)} groups in samples.jsonl; dots are moved a little, so that equal ones are seen."
     return f"<p>{note}</p>" + _svg(2.4, lambda figure: draw_rewards(figure, run))
 
 

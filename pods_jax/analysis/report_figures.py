@@ -68,9 +68,9 @@ def draw_seconds(figure: Figure, run: RunRecord) -> None:
     starts = itertools.accumulate((seconds[name] for name in names), initial=0.0)
     axes = figure.subplots()
     for name, start, color in zip(names, starts, _COLORS, strict=False):
-        axes.barh(0, seconds[name], left=start, label=f"{name} {seconds[name]:.3g} s", color=color)
+        axes.barh(0, seconds[name], left=start, label=f"{name} {seconds[name]:.2g} s", color=color)
     axes.set(xlabel=f"mean seconds of a step: {seconds['step']:.3g}", yticks=[])
-    figure.legend(loc="outside upper left", ncols=len(names))
+    figure.legend(loc="outside upper left", ncols=len(names), columnspacing=1.0, handlelength=1.0)
 
 
 _COLORS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#BBBBBB")
@@ -94,11 +94,13 @@ _SORTS = {"dropped": "#B0B0B0", "kept": "#D55E00"}
 
 
 def _draw_dots(axes: Axes, steps: np.ndarray, rewards: np.ndarray, sorts: Mapping[str, np.ndarray]) -> None:
-    """Every rollout at its step and reward, moved a little sideways so that equal ones are seen."""
-    gap = np.diff(np.unique(steps)).min(initial=steps.max())
-    sideways = np.random.default_rng(0).uniform(-0.35, 0.35, len(steps)) * gap
-    for name, rows in sorts.items():
-        axes.scatter((steps + sideways)[rows], rewards[rows], s=7, color=_SORTS[name], label=name, linewidths=0)
+    """Every rollout near its step and reward, so that equal ones are seen: dropped ones on the left of the step."""
+    rng = np.random.default_rng(0)
+    aside = rng.uniform(0.05, 0.4, len(steps)) * np.diff(np.unique(steps)).min(initial=steps.max())
+    above = rng.uniform(-0.03, 0.03, len(steps)) * np.ptp(np.nan_to_num(rewards))
+    for (name, rows), side in zip(sorts.items(), (-1, 1), strict=True):
+        x = (steps + side * aside)[rows]
+        axes.scatter(x, (rewards + above)[rows], s=5, color=_SORTS[name], label=name, linewidths=0)
     axes.set(xlabel="step", ylabel="reward")
 
 

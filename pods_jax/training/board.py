@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import textwrap
 import time
 from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ class Board:
         self._writer = None
 
     def _open(self) -> None:
+        logging.getLogger("tensorboardX.x2num").setLevel(logging.ERROR)  # NaN stands for what a step has no number of
         self._folder.mkdir(exist_ok=True)
         self._writer = EventsWriter(str(self._folder / "events"))
 

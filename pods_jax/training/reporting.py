@@ -210,8 +210,8 @@ class Reporter:
                 f"compile  step {steps[0]} compiles its programs: this may take a minute, or more for a large model"
             )
         self._pace = Pace(len(steps))
-        show = Nothing if self._quiet or not steps else Bar if sys.stderr.isatty() else Lines
-        self._progress = show(done, done + len(steps))
+        if not self._quiet and steps:
+            self._progress = (Bar if sys.stderr.isatty() else Lines)(done, done + len(steps))
         try:
             yield from steps
         finally:

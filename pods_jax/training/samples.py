@@ -12,7 +12,7 @@ SHOWN = 2
 
 
 def sample_record(step: int, kept: Sequence[Kept], reads: Callable[[str, str], str] | None) -> dict[str, Any]:
-    """The first group that is trained on, or the first of all where none is.
+    """The first group that teaches anything, with an advantage that is not 0; or the first of all where none does.
 
     Args:
       step: the training step.
@@ -23,7 +23,7 @@ def sample_record(step: int, kept: Sequence[Kept], reads: Callable[[str, str], s
       "step", "prompt", "gold" and "reads", how both are written out; "rewards" of all n rollouts, and "kept", the rows
       trained on; "rollouts", up to SHOWN of both sorts, with the keys of `_rollout`.
     """
-    chosen = next((k for k in kept if len(k.rows)), kept[0])
+    chosen = next((k for k in kept if np.any(k.advantages)), kept[0])
     group = chosen.group
     prompt = group.request.prompt
     rows = np.unique(chosen.rows)

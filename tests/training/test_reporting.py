@@ -91,7 +91,7 @@ def test_on_a_terminal_progress_is_a_bar(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     run_of(Reporter(), 4)
     shown = capsys.readouterr().err.split("\r")
-    assert "compiling" in shown[1]
+    assert "0/4 [00:00, compiling]" in shown[2]
     assert "4/4" in shown[-1]
     assert "50 tokens/s, reward 0.400" in shown[-1]
 

@@ -50,9 +50,10 @@ def test_of_few_rollouts_all_are_shown_once(rows, shown):
     assert [r["completion"] for r in sample_record(1, [kept(rows)], None)["rollouts"]] == list(shown)
 
 
-def test_a_group_that_is_trained_on_goes_first():
-    assert sample_record(1, [kept([]), kept([1], uid=3)], None)["prompt"] == "prompt 3"
-    assert sample_record(1, [kept([]), kept([], uid=3)], None)["prompt"] == "prompt 0"
+def test_a_group_that_teaches_something_goes_first():
+    idle = kept([0, 2])._replace(advantages=np.zeros(2))
+    assert sample_record(1, [kept([]), idle, kept([1, 2], uid=3)], None)["prompt"] == "prompt 3"
+    assert sample_record(1, [idle, kept([], uid=3)], None)["prompt"] == "prompt 0"
 
 
 def test_a_person_reads_what_happened():
