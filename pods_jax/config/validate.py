@@ -1,7 +1,6 @@
 """Checks of a config's values against their ranges and each other; all violations are reported at once."""
 
 import functools
-import importlib.util
 import math
 from collections.abc import Iterable, Iterator
 
@@ -110,11 +109,8 @@ def _ranges(config: Config) -> Iterator[str]:
 
 
 def _logging(config: Config) -> Iterator[str]:
-    project = config.logging.wandb
-    if project == "":
+    if config.logging.wandb == "":
         yield "logging.wandb must name a project or be None"
-    elif project and importlib.util.find_spec("wandb") is None:
-        yield f"logging.wandb = {project!r} needs the extra 'wandb': pip install 'pods_jax[wandb]'"
 
 
 def _names(config: Config) -> Iterator[str]:

@@ -26,6 +26,7 @@ from pods_jax.training.run import Run, make_run
 from pods_jax.training.samples import sample_record
 from pods_jax.training.step import Diverged, train_step
 from pods_jax.training.stopping import Stopped, StopRequest
+from pods_jax.training.wandb_board import refuse_missing_package
 from pods_jax.training.workdir import Workdir, best_step
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
@@ -48,6 +49,7 @@ def train(config: Config, workdir: str | Path, reporter: Reporter, exit_code: in
         before is whole, and the same command goes on once there is room. Or training.max_skipped_updates updates in a
         row were skipped, as their loss or gradient was not finite.
     """
+    refuse_missing_package(config)
     data = load_data(config)
     reporter.data(config, data)
     workers = RewardPool(num_workers=config.reward.num_workers)

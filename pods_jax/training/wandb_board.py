@@ -1,6 +1,7 @@
 """A run at Weights & Biases, for those who name a project in `logging.wandb`."""
 
 import html
+import importlib.util
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +11,12 @@ from pods_jax.config.schema import Config, to_dict
 from pods_jax.errors import UserError
 from pods_jax.fields import one_line
 from pods_jax.io import writing
+
+
+def refuse_missing_package(config: Config) -> None:
+    """Raises a UserError if the config names a project and Weights & Biases is not installed."""
+    if config.logging.wandb and importlib.util.find_spec("wandb") is None:
+        raise UserError(f"logging.wandb = {config.logging.wandb!r} needs its extra: pip install 'pods_jax[wandb]'")
 
 
 class WandbBoard:

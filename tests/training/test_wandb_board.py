@@ -59,10 +59,16 @@ def test_who_cannot_log_in_is_told(offline, tmp_path, monkeypatch):
         WandbBoard("p", from_mapping(offline)[0], tmp_path, print)
 
 
-def test_a_missing_package_is_told_before_anything_starts(tiny, monkeypatch):
+def test_a_missing_package_is_told_before_anything_starts(tiny, tmp_path, monkeypatch):
     tiny.logging.wandb = "a project"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    (problem,) = violations(from_mapping(tiny)[0])
-    assert problem == "logging.wandb = 'a project' needs the extra 'wandb': pip install 'pods_jax[wandb]'"
+    with pytest.raises(
+        UserError, match=r"logging.wandb = 'a project' needs its extra: pip install 'pods_jax\[wandb\]'"
+    ):
+        train(from_mapping(tiny)[0], tmp_path / "run", Reporter())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_project_has_a_name(tiny):
     tiny.logging.wandb = ""
     assert violations(from_mapping(tiny)[0]) == ["logging.wandb must name a project or be None"]
