@@ -69,7 +69,11 @@ def missing_package(contender: str) -> str | None:
 
 
 def table_rows(case: str, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
-    """A row for each label: medians, and the ratios of our tokens a second and peak memory to the peer's; or a note."""
+    """A row for each label: medians, or a note; for peers ratios too.
+
+    "speed_up" is of tokens a second, ours over theirs; "cpu_ratio" of processor seconds, theirs over ours; "memory" of
+    peak memory, ours over theirs.
+    """
     return [{"case": case, "side": label} | _columns(label, outcomes) for label in outcomes]
 
 
@@ -80,5 +84,9 @@ def _columns(label: str, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
         return {"note": own}
     if label == "ours" or isinstance(ours, str):
         return own._asdict()
-    ratios = {"speed_up": ours.tokens_per_s / own.tokens_per_s, "memory": ours.peak_bytes / own.peak_bytes}
+    ratios = {
+        "speed_up": ours.tokens_per_s / own.tokens_per_s,
+        "cpu_ratio": own.cpu_seconds / ours.cpu_seconds,
+        "memory": ours.peak_bytes / own.peak_bytes,
+    }
     return own._asdict() | ratios

@@ -34,13 +34,15 @@ CONTENDERS = {
 """Name to "module:function" in this package; the function takes options and returns a Repetition."""
 
 Turn = Mapping[str, int | float]
-"""One repetition: "seconds", "tokens", and the process's "peak_bytes" of resident memory so far."""
+"""One repetition: "seconds", "cpu_seconds" of all threads, "tokens", and the process's "peak_bytes" of memory so far.
+Processor seconds tell contenders apart on a machine that others use too, where the clock does not."""
 
 
 class Result(NamedTuple):
     """Medians over a contender's repetitions, and the peak of its process's resident memory."""
 
     seconds: float
+    cpu_seconds: float
     tokens_per_s: float
     peak_bytes: int
 
@@ -123,6 +125,7 @@ def _noting_end(ended: dict[str, str], label: str) -> Iterator[None]:
 def summarise(turns: Sequence[Turn]) -> Result:
     return Result(
         seconds=statistics.median(t["seconds"] for t in turns),
+        cpu_seconds=statistics.median(t["cpu_seconds"] for t in turns),
         tokens_per_s=statistics.median(t["tokens"] / t["seconds"] for t in turns),
         peak_bytes=int(max(t["peak_bytes"] for t in turns)),
     )
@@ -151,10 +154,13 @@ def main() -> None:
 
     def answer() -> None:
         start = time.perf_counter()
+        start_cpu = time.process_time()
         tokens = repetition()
         seconds = time.perf_counter() - start
+        cpu_seconds = time.process_time() - start_cpu
         peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        print(json.dumps({"seconds": seconds, "tokens": tokens, "peak_bytes": peak_bytes}), file=answers, flush=True)
+        turn = {"seconds": seconds, "cpu_seconds": cpu_seconds, "tokens": tokens, "peak_bytes": peak_bytes}
+        print(json.dumps(turn), file=answers, flush=True)
 
     answer()
     for _ in sys.stdin:

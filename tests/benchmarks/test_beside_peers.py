@@ -14,13 +14,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_ratios_are_ours_over_theirs():
-    own, peer = beside_peers.table_rows("case", {"ours": Result(1.0, 200.0, 10), "peer": Result(4.0, 50.0, 40)})
+    own, peer = beside_peers.table_rows(
+        "case", {"ours": Result(1.0, 2.0, 200.0, 10), "peer": Result(4.0, 6.0, 50.0, 40)}
+    )
     assert "speed_up" not in own
-    assert (peer["speed_up"], peer["memory"]) == (4.0, 0.25)
+    assert (peer["speed_up"], peer["cpu_ratio"], peer["memory"]) == (4.0, 3.0, 0.25)
 
 
 def test_a_side_without_a_result_has_a_note_and_the_others_theirs():
-    fine = Result(1.0, 200.0, 10)
+    fine = Result(1.0, 2.0, 200.0, 10)
     own, peer = beside_peers.table_rows("case", {"ours": fine, "peer": "killed (out of memory)"})
     assert own == {"case": "case", "side": "ours", **fine._asdict()}
     assert peer == {"case": "case", "side": "peer", "note": "killed (out of memory)"}
@@ -32,7 +34,7 @@ def test_a_side_without_a_result_has_a_note_and_the_others_theirs():
 def test_cases_are_told_as_they_come(monkeypatch, tmp_path):
     """Those that are measured are kept where a later one interrupts the command."""
     monkeypatch.setattr(beside_peers, "write_model", lambda shape, folder: None)
-    outcomes = iter([{"ours": Result(1.0, 200.0, 10)}])
+    outcomes = iter([{"ours": Result(1.0, 2.0, 200.0, 10)}])
     monkeypatch.setattr(beside_peers, "compare", lambda sides, repeats: next(outcomes))
     cases = [(name, {"ours": {"contender": "ours/update"}}) for name in "ab"]
     rows = beside_peers.run_cases("tiny", cases, 1)

@@ -9,15 +9,16 @@ import json, os, signal, sys
 
 turns = int(json.loads(sys.argv[1])["turns"])
 for turn in range(turns):
-    print(json.dumps({"seconds": 1.0, "tokens": 10, "peak_bytes": 5}), flush=True)
+    print(json.dumps({"seconds": 1.0, "cpu_seconds": 2.0, "tokens": 10, "peak_bytes": 5}), flush=True)
     sys.stdin.readline()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_medians_and_peaks():
-    turns = [{"seconds": s, "tokens": 10, "peak_bytes": p} for s, p in ((1.0, 5), (4.0, 9), (2.0, 7))]
-    assert summarise(turns) == Result(2.0, 5.0, 9)
+    costs = ((1.0, 1.5, 5), (4.0, 7.0, 9), (2.0, 3.0, 7))
+    turns = [{"seconds": s, "cpu_seconds": c, "tokens": 10, "peak_bytes": p} for s, c, p in costs]
+    assert summarise(turns) == Result(2.0, 3.0, 5.0, 9)
 
 
 def test_a_contender_that_fails_says_how(tmp_path):
@@ -40,7 +41,7 @@ def doomed(monkeypatch):
 @pytest.mark.parametrize("turns", [0, 1, 2])
 def test_one_that_is_killed_leaves_the_others_to_go_on(turns):
     options = {"peer": {"contender": "a", "turns": turns}, "ours": {"contender": "b", "turns": 100}}
-    assert compare(options, repeats=3) == {"peer": "killed (out of memory)", "ours": Result(1.0, 10.0, 5)}
+    assert compare(options, repeats=3) == {"peer": "killed (out of memory)", "ours": Result(1.0, 2.0, 10.0, 5)}
 
 
 def test_the_kernel_takes_a_contender_first(tmp_path, monkeypatch):
