@@ -44,7 +44,7 @@ def executed(file: Path) -> dict[str, Any]:
     NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(FOLDER)}}).execute()
     for cell, found in zip(before["cells"], notebook.cells, strict=True):
         if cell["cell_type"] == "code":
-            cell["outputs"] = [tidy(output) for output in found.outputs if is_kept(output)]
+            cell["outputs"] = joined([tidy(output) for output in found.outputs if is_kept(output)])
             cell["execution_count"] = found.execution_count
     before["metadata"]["pods_jax"] = {"sources": sources_hash(before)}
     return before
@@ -63,6 +63,17 @@ def tidy(output: dict[str, Any]) -> dict[str, Any]:
     if "image/png" in output.get("data", {}):
         output["data"].pop("text/plain", None)
     return output
+
+
+def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The outputs with streams in one piece that bars had between them."""
+    whole: list[dict[str, Any]] = []
+    for output in outputs:
+        if "text" in output and whole and whole[-1].get("name") == output["name"]:
+            whole[-1] = whole[-1] | {"text": whole[-1]["text"] + output["text"]}
+        else:
+            whole.append(output)
+    return whole
 
 
 def sources_hash(notebook: dict[str, Any]) -> str:

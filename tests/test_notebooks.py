@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from execute_notebooks import WIDGET, is_kept, sources_hash, tidy
+from execute_notebooks import WIDGET, is_kept, joined, sources_hash, tidy
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -72,6 +72,7 @@ def test_its_outputs_are_those_of_its_sources(file):
     assert counts == list(range(1, len(counts) + 1))
     assert {output["output_type"] for output in outputs(notebook)} <= {"stream", "execute_result", "display_data"}
     assert all(is_kept(output) for output in outputs(notebook))
+    assert all(joined(cell["outputs"]) == cell["outputs"] for cell in code_cells(notebook))
     for cell in code_cells(notebook):
         if "notebook.show(" in cell["source"][-1]:
             assert ["image/png" in output.get("data", {}) for output in cell["outputs"]][-1:] == [True], cell["source"]
@@ -97,6 +98,8 @@ def test_what_is_kept_of_an_output():
     image = {"output_type": "execute_result", "data": {"image/png": "x", "text/plain": "<Image>"}}
     assert tidy(image) == {"output_type": "execute_result", "data": {"image/png": "x"}}
     assert tidy({"text": "a\nb\n"}) == {"text": ["a\n", "b\n"]}
+    a, b = ({"output_type": "stream", "name": "stdout", "text": [text]} for text in ("a\n", "b\n"))
+    assert joined([a, b, image, b]) == [a | {"text": ["a\n", "b\n"]}, image, b]
 
 
 @each_notebook
