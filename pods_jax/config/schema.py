@@ -343,6 +343,14 @@ class TrainingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class LoggingConfig:
+    """Places beside the workdir that a run is logged to."""
+
+    wandb: str | None = None
+    """Project at Weights & Biases that gets metrics, evaluations and samples (extra `wandb`); None: nothing is sent."""
+
+
+@dataclasses.dataclass(frozen=True)
 class EvaluationSet:
     """A further data set to evaluate on."""
 
@@ -415,6 +423,7 @@ class Config:
     mesh: MeshConfig = MeshConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    logging: LoggingConfig = LoggingConfig()
 
 
 # ---------------------------------------------------------------- dataclasses <-> mappings

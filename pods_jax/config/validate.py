@@ -50,7 +50,9 @@ MIN_TEMPERATURE = 1e-4
 
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    checks = (_ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, engine_problems, _sizes)
+    checks = (
+        _ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, engine_problems, _sizes, _logging,
+    )  # fmt: skip
     return [problem for check in checks for problem in check(config)]
 
 
@@ -107,6 +109,11 @@ def _ranges(config: Config) -> Iterator[str]:
     limit = config.rollout.max_completion_length
     if cache is not None and not 1 <= cache <= limit:
         yield f"reward.overlong_cache_length must lie in 1..{limit} or be None, got {cache}"
+
+
+def _logging(config: Config) -> Iterator[str]:
+    if config.logging.wandb == "":
+        yield "logging.wandb must name a project or be None"
 
 
 def _names(config: Config) -> Iterator[str]:

@@ -36,7 +36,7 @@ from pods_jax.training.experience import Rewarder
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reference import Scorer, make_scorer
-from pods_jax.training.warm_start import warm_started_params
+from pods_jax.training.warm_start import OnStep, warm_started_params
 
 
 @dataclasses.dataclass
@@ -155,7 +155,7 @@ class Run:
             self.stream = PromptStream(self.data.train.examples, self.data.train.tokens, self.config.seed)
 
 
-def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
+def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: OnStep) -> Run:
     """Builds the policy and compiles nothing yet."""
     mesh, sampling_mesh = make_meshes(config.mesh)
     validate_on_devices(config, num_shards(mesh))
@@ -220,7 +220,7 @@ def _reference(config: Config, base: Params | None, trained: Params) -> Params:
 
 
 def load_policy(
-    config: Config, data: RunData, mesh: jax.sharding.Mesh, on_warm_start: Callable[[int, float], None]
+    config: Config, data: RunData, mesh: jax.sharding.Mesh, on_warm_start: OnStep
 ) -> tuple[Decoder, Params]:
     """The initial policy, placed on the mesh: pretrained weights, or a small model from scratch (warm-started)."""
     if config.model.path:

@@ -50,8 +50,8 @@ class Diverged(Exception):
         self.batch = batch
 
 
-def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
-    """One pass of allocate, sample, verify, select, update. Returns metrics and the groups trained on.
+def train_step(run: Run, step: int) -> tuple[Metrics, list[Kept]]:
+    """One pass of allocate, sample, verify, select, update. Returns metrics and the groups, with what each one keeps.
 
     Where the allocator has no more to give, `run.ended` says why, nothing was updated, and both are empty.
     """
@@ -76,7 +76,7 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
     metrics |= staleness_metrics([k.group.policy_versions[np.unique(k.rows)] for k in kept], run.version)
     metrics |= rollout_metrics(generated or groups) | candidate_metrics(generated)
     run.version = step
-    return metrics, groups
+    return metrics, kept
 
 
 def step_keys(seed: int, step: int) -> tuple[jax.Array, jax.Array]:
