@@ -135,7 +135,7 @@ def report() -> None:
     parser.add_argument("--out", type=Path, help="the file to write (default: WORKDIR/report.html)")
     parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
     args = parser.parse_args()
-    from pods_jax.analysis.report import write_report
+    from pods_jax.analysis.run_report import write_report
 
     out = args.out or args.workdir / "report.html"
     write_report(args.workdir, out)

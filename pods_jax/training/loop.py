@@ -198,6 +198,8 @@ def _log_samples(run: Run, folder: Workdir, boards: Boards, step: int, kept: Seq
 
 def _wait_for_rollouts(run: Run) -> None:
     """Training time goes on until no rollouts are generated ahead: the next step would wait for them, too."""
+    if not run.config.rollout.ahead:
+        return
     begin = time.perf_counter()
     run.ahead.wait()
     run.totals["wall_time_s"] += from_main(time.perf_counter() - begin)
