@@ -13,8 +13,14 @@ from benchmark.contenders import Repetition
 from benchmark.workload import digits, end_ids, reward
 
 
+def usable_processors() -> int:
+    """Processors that this process may use, as `taskset` has it; more threads would wait for each other, busily."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def _load(folder: str) -> Any:
-    torch.set_num_threads(os.cpu_count())
+    torch.set_num_threads(usable_processors())
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
