@@ -82,12 +82,12 @@ class Extent:
 _SHARED = {
     "rollout.max_prompt_length": 64, "rollout.max_completion_length": 16, "model.remat": "none",
     "optimizer.warmup_steps": 5, "optimizer.micro_batch_size_per_device": 4,
-    "evaluation.num_prompts": 128, "evaluation.num_samples": 0, "evaluation.batch_size": 128,
+    "evaluation.num_prompts": 64, "evaluation.num_samples": 0, "evaluation.batch_size": 64,
     "training.checkpoint_every_steps": 0, "training.checkpoint_every_minutes": 0, "training.keep_best": False,
     "training.log_samples_every_steps": 20,
 }  # fmt: skip
 _LENGTHS = {
-    1: {"training.num_steps": 240, "training.eval_every_steps": 20},
+    1: {"training.num_steps": 200, "training.eval_every_steps": 20},
     4: {"training.num_steps": 80, "training.eval_every_steps": 8},
 }
 """Steps and evaluations by the number of prompts in a step."""
@@ -99,7 +99,7 @@ _TASKS = {
 
 
 def _setting(task: str, num_prompts: int) -> Setting:
-    options = {"dataset": task, "num_train": 2000, "num_test": 128, "params": _TASKS[task]}
+    options = {"dataset": task, "num_train": 2000, "num_test": 64, "params": _TASKS[task]}
     keys = {"data.options": options, "rollout.num_prompts": num_prompts, **_SHARED, **_LENGTHS[num_prompts]}
     return Setting(f"{task}-P{num_prompts}", f"{SPEC}:chain_sum", keys)
 
