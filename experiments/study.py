@@ -47,7 +47,7 @@ def main() -> None:
             stages.measure_costs(study, workdir)
         if stages.SMOLLM2 in parts:
             failed |= stages.make_trials(extent, workdir, records)
-    results = stages.write_results(study, parts, workdir, out, args.document)
+    results = stages.write_results(study, extent, parts, workdir, records, out, args.document)
     if args.json:
         print_json({"failed": failed, "results": results})
     sys.exit(1 if failed else 0)

@@ -49,11 +49,13 @@ class Setting:
     Attributes:
       name: of the setting, in file names and tables.
       spec, keys: the config, and values that differ from it.
+      thresholds: accuracies to reach, fixed before the reported runs.
     """
 
     name: str
     spec: str
     keys: Mapping[str, object]
+    thresholds: Sequence[float] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +88,7 @@ _SHARED = {
     "training.checkpoint_every_steps": 0, "training.checkpoint_every_minutes": 0, "training.keep_best": False,
     "training.log_samples_every_steps": 20,
 }  # fmt: skip
+THRESHOLDS = (0.1, 0.25, 0.5)
 _LENGTHS = {
     1: {"training.num_steps": 200, "training.eval_every_steps": 20},
     4: {"training.num_steps": 80, "training.eval_every_steps": 8},
@@ -101,7 +104,7 @@ _TASKS = {
 def _setting(task: str, num_prompts: int) -> Setting:
     options = {"dataset": task, "num_train": 2000, "num_test": 64, "params": _TASKS[task]}
     keys = {"data.options": options, "rollout.num_prompts": num_prompts, **_SHARED, **_LENGTHS[num_prompts]}
-    return Setting(f"{task}-P{num_prompts}", f"{SPEC}:chain_sum", keys)
+    return Setting(f"{task}-P{num_prompts}", f"{SPEC}:chain_sum", keys, THRESHOLDS)
 
 
 FULL_EXTENT = Extent([_setting(task, num_prompts) for task in _TASKS for num_prompts in (1, 4)])
@@ -118,6 +121,7 @@ QUICK_EXTENT = Extent(
                 "evaluation.num_prompts": 32, "evaluation.batch_size": 32, "training.num_steps": 4,
                 "training.eval_every_steps": 2,
             },
+            THRESHOLDS,
         )
     ],
     waves=(("grpo", "random"),),

@@ -8,7 +8,7 @@ from pathlib import Path
 from pods_jax.errors import UserError
 from pods_jax.io import finite, make_folder, read_json
 from pods_jax.training import sweep
-from study import document, plots, tables, trials
+from study import document, plots, tables, trial_tables, trials
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
 from study.smollm2 import Extent, Setting
 from study.step_costs import measure
@@ -80,7 +80,13 @@ def measure_costs(study: Study, workdir: Path) -> None:
 
 
 def write_results(
-    study: Study, parts: Sequence[str], workdir: Path, out: Path, document_file: Path | None
+    study: Study,
+    extent: Extent,
+    parts: Sequence[str],
+    workdir: Path,
+    records: Path,
+    out: Path,
+    document_file: Path | None,
 ) -> dict[str, Numbers]:
     """Writes a JSON file and a figure for each table of the parts.
 
@@ -103,6 +109,10 @@ def write_results(
     for name, measured in costs.items():
         results[name] = tables.cost_table(measured)
         plots.draw_costs(name, measured, out)
+    if SMOLLM2 in parts:
+        found = trials.read_records(extent, records)
+        results[SMOLLM2] = trial_tables.trial_table(extent, found)
+        plots.draw_trials(extent, found, out)
     for name, numbers in results.items():
         (out / f"{name}.json").write_text(json.dumps(finite(numbers), indent=1) + "\n")
     blocks = document.blocks_of(read_results(out))
