@@ -53,7 +53,7 @@ def lengths_panel(x_label: str) -> Panel:
 
 
 def accuracy_and_cost(path: Path, lines: Sequence[Line], panel: Panel, note: str = "") -> None:
-    """Draws mean curves with bands of 1.96 standard errors on the left, seconds a step on the right, as a PNG.
+    """Draws mean curves with bands of their 95 % intervals on the left, seconds a step on the right, as a PNG.
 
     Long labels are above the panels and numbered; the bars then bear the numbers.
 
@@ -167,8 +167,13 @@ def _label_bars(axes: Axes, labels: Sequence[str], sums: np.ndarray) -> None:
 
 def _finish(figure: Figure, path: Path, note: str) -> None:
     if note:
-        figure.supxlabel("\n".join(_wrapped(note)), fontsize=6.5, x=0.01, ha="left", color="#444444")
+        add_note(figure, note)
     figure.savefig(path)
+
+
+def add_note(figure: Figure, note: str) -> None:
+    """Writes a note of several lines below the panels."""
+    figure.supxlabel("\n".join(_wrapped(note)), fontsize=6.5, x=0.01, ha="left", color="#444444")
 
 
 def _wrapped(note: str) -> list[str]:
