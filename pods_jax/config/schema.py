@@ -330,6 +330,8 @@ class TrainingConfig:
     """True: the most accurate policy that was evaluated is kept too."""
     max_skipped_updates: int = 5
     """Updates in a row, skipped for a loss or gradient that is not finite, that end the run."""
+    allow_replaced_inputs: bool = False
+    """Whether a run may go on with other data or other frozen weights than those that it began with."""
     log_samples_every_steps: int = 20
     """Steps between records of completions in samples.jsonl."""
 

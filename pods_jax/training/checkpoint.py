@@ -23,6 +23,7 @@ from pods_jax.io import local_path, read_jsonl
 from pods_jax.learner import TrainState
 from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
+from pods_jax.training.inputs import FROZEN
 from pods_jax.training.prompts import load_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
@@ -205,7 +206,7 @@ def restored_run(
     checkpoint: "newest", "best" (see `training.keep_best`) or a step.
 
     Raises:
-      UserError: the workdir holds no such checkpoint, or was made by another config.
+      UserError: the workdir holds no such checkpoint, or was made by another config, or on other frozen weights.
     """
     path = local_path(workdir, "workdir")
     refuse_other_config(path, config, except_section)
@@ -222,7 +223,7 @@ def restored_run(
         if restored is None:
             raise UserError(f"workdir {path} holds no checkpoint '{checkpoint}'")
         reporter.message(f"policy   checkpoint at step {restored.step}")
-        run.load(restored.state, restored.host)
+        run.load(restored.state, restored.host, FROZEN)
         yield run
 
 

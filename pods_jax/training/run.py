@@ -2,7 +2,7 @@
 
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import jax
@@ -28,6 +28,7 @@ from pods_jax.rewards import RewardPool
 from pods_jax.rewards.extract import prefill
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.experience import Rewarder, Sampler
+from pods_jax.training.inputs import fingerprints, refuse_replaced
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reference import Scorer, make_scorer
@@ -42,6 +43,7 @@ class Run:
       base: the frozen weights beneath the adapters that `state` holds; None where it holds all weights.
       ref_params: the KL's reference policy; None without KL.
       totals: cumulative rollouts, tokens, rounds and `wall_time_s` (see `metrics.new_totals`), in every checkpoint.
+      inputs: fingerprints of the data and the weights that were read; see `inputs.fingerprints`.
       ended: the reason why the allocator has no more to give; empty while it has more.
       skipped_in_a_row: number of the last updates that were skipped, as their loss or gradient was not finite.
     """
@@ -62,6 +64,7 @@ class Run:
     allocator: Allocator
     clock: PhaseClock
     totals: Totals
+    inputs: dict[str, str]
     ended: str = ""
     skipped_in_a_row: int = 0
 
@@ -89,13 +92,21 @@ class Run:
             "totals": dict(self.totals),
             "ended": self.ended,
             "skipped_in_a_row": self.skipped_in_a_row,
+            "inputs": self.inputs,
             "date": self.data.date and self.data.date.isoformat(),
         }
 
-    def load(self, state: TrainState, host: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
-        self.state = state
+    def load(self, state: TrainState, host: dict[str, Any], inputs: Container[str] | None = None) -> None:
+        """Goes on from a checkpoint.
+
+        inputs: names of the fingerprints to compare; None: all.
+
+        Raises:
+          UserError: data or weights were replaced since (see `inputs.refuse_replaced`).
+        """
         self._take_date(host.get("date"))
+        refuse_replaced(host.get("inputs", {}), self.inputs, self.config, inputs)
+        self.state = state
         self.stream.load_state_dict(host["stream"])
         self.allocator.load_state_dict(host["allocator"])
         self.totals.update(host["totals"])
@@ -108,6 +119,7 @@ class Run:
         if dated and date is not None and datetime.date.fromisoformat(date) != self.data.date:
             self.data = load_data(self.config, datetime.date.fromisoformat(date))
             self.stream = PromptStream(self.data.train.examples, self.data.train.tokens, self.config.seed)
+            self.inputs = fingerprints(self.config, self.data)
 
 
 def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
@@ -134,6 +146,7 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Cal
         allocator=ALLOCATORS[config.allocation.name](config),
         clock=PhaseClock(),
         totals=new_totals(),
+        inputs=fingerprints(config, data),
     )
 
 
