@@ -70,7 +70,10 @@ def make_private(folder: Path) -> None:
 
 
 CHECKED_BYTES = 64 * 2**20
-"""Bytes of the programs, the last used first, that are unpacked at the start to see if they are whole: 0.5 s at most."""
+"""Bytes of the programs, the last used first, that are unpacked at the start to see if they are whole: 0.5 s."""
+
+LOCK_S = 10.0
+"""Seconds to wait for another process that uses the cache; after them nothing is checked."""
 
 _PROGRAM = "-cache"
 _LAST_USE = "-atime"
@@ -88,7 +91,7 @@ def remove_damaged(folder: Path) -> None:
     """
     import filelock  # as JAX does, and only where the cache is used
 
-    with contextlib.suppress(filelock.Timeout), filelock.FileLock(folder / ".lockfile", timeout=10):
+    with contextlib.suppress(filelock.Timeout), filelock.FileLock(folder / ".lockfile", timeout=LOCK_S):
         programs = _named(folder, _PROGRAM)
         uses = _named(folder, _LAST_USE)
         for name in programs ^ uses:

@@ -117,6 +117,20 @@ def load_adapter(path: str | Path, model: ModelConfig) -> tuple[Params, LoraConf
     return {"layers": {name: {side: stack(name, side) for side in "ab"} for name in weights}}, lora
 
 
+def with_adapters_settings(lora: LoraConfig) -> LoraConfig:
+    """The settings with those of the adapter in `lora.path`, if there is one, where they are at their defaults.
+
+    Raises:
+      UserError: the folder's settings cannot be read, or are not what `lora` computes.
+    """
+    if lora.path is None:
+        return lora
+    default = LoraConfig()
+    own = _read_config(Path(lora.path).expanduser() / CONFIG)
+    names = ("rank", "alpha", "target_modules")
+    return dataclasses.replace(lora, **{n: getattr(own, n) for n in names if getattr(lora, n) == getattr(default, n)})
+
+
 def load_adapter_for(lora: LoraConfig, model: ModelConfig) -> Params:
     """The adapters in the folder `lora.path`, in float32.
 

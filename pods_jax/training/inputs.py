@@ -27,11 +27,13 @@ def fingerprints(config: Config, data: RunData) -> dict[str, str]:
 
     Of data, all that was read is hashed: prompts as token ids (so tokenizer and chat template are part of it), golds
     and columns, in their order; not the files, which may move. Weights have a part only where a life begins with them
-    again, under LoRA and for a KL; they are hashed by samples (see `models.tensors.fingerprint`).
+    again, under LoRA and for a KL to the initial policy; they are hashed by samples (see `models.tensors.fingerprint`).
     """
     found = {TRAIN: _of_examples(data.train), TEST: _of_examples(data.test)}
     found |= {f"the problems of evaluation.sets.{name}": _of_examples(x) for name, x in data.others.items()}
-    return found | (_of_weights(config, data) if config.lora.rank or config.objective.beta else {})
+    o = config.objective
+    needed = config.lora.rank or (o.beta and not o.sync_ref_model)
+    return found | (_of_weights(config, data) if needed else {})
 
 
 def refuse_replaced(theirs: Fingerprints, ours: Fingerprints, config: Config, names: Container[str] | None = None):

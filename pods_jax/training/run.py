@@ -96,9 +96,20 @@ class Run:
             "date": self.data.date and self.data.date.isoformat(),
         }
 
-    def load(self, state: TrainState, host: dict[str, Any], inputs: Container[str] | None = None) -> None:
+    def moving_reference(self) -> Params | None:
+        """The reference if it follows the policy, and so is a part of checkpoints."""
+        return self.ref_params if self.config.objective.sync_ref_model else None
+
+    def load(
+        self,
+        state: TrainState,
+        host: dict[str, Any],
+        reference: Params | None = None,
+        inputs: Container[str] | None = None,
+    ) -> None:
         """Goes on from a checkpoint.
 
+        reference: that of the checkpoint; None: the one that was made anew.
         inputs: names of the fingerprints to compare; None: all.
 
         Raises:
@@ -107,6 +118,7 @@ class Run:
         self._take_date(host.get("date"))
         refuse_replaced(host.get("inputs", {}), self.inputs, self.config, inputs)
         self.state = state
+        self.ref_params = self.ref_params if reference is None else reference
         self.stream.load_state_dict(host["stream"])
         self.allocator.load_state_dict(host["allocator"])
         self.totals.update(host["totals"])
