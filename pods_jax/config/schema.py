@@ -62,7 +62,7 @@ class LoraConfig:
     quantize_base: str | None = None
     """Form of the frozen weights: "int8" or "nf4" through qwix; None: model.dtype."""
     path: str | None = None
-    """Folder of an adapter in PEFT's format to start from; the keys above are its own where they have their defaults."""
+    """Folder of an adapter in PEFT's format to start from, whose values the keys above have by default."""
 
     @property
     def scale(self) -> float:
