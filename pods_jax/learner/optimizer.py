@@ -1,6 +1,7 @@
 """AdamW and Muon with global-norm clipping and a schedule, from `OptimizerConfig` (transformers' option names)."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -69,6 +70,8 @@ OPTIMIZERS = {"adamw": _adamw, "muon": _muon}
 
 
 def _muon_labels(params: Any) -> Any:
+    if not isinstance(params, Mapping):  # the placeholder by which optax.tree.map_params finds moments in a state
+        return params
     labels = jax.tree.map(lambda matrix: "muon" if matrix else "adamw", _is_matrix(params))
     outside = {name: jax.tree.map(lambda _: "adamw", tree) for name, tree in params.items() if name != "layers"}
     return labels | outside

@@ -78,7 +78,7 @@ def _score(
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def mixed(reference: Params, policy: Params, alpha: float) -> Params:
+def mixed(reference: Params, policy: Params, alpha: jax.Array) -> Params:
     """alpha x policy + (1 - alpha) x reference, in the reference's memory."""
     return jax.tree.map(lambda r, p: ((1 - alpha) * r + alpha * p).astype(r.dtype), reference, policy)
 

@@ -1,5 +1,8 @@
 import dataclasses
 import math
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -202,3 +205,36 @@ def test_muon_holds_one_moment_of_a_layers_matrices_laid_out_like_them():
     leaves = jax.tree_util.tree_leaves_with_path(shapes.opt_state)
     moments = [x for path, x in leaves if "'q'" in jax.tree_util.keystr(path)]
     assert [(x.shape, x.sharding) for x in moments] == [(q.shape, q.sharding)]
+
+
+ON_A_MESH = """
+import jax, numpy as np
+from pods_jax.config.schema import OptimizerConfig
+from pods_jax.learner import init_state, make_optimizer
+from pods_jax.models import Decoder, ModelConfig
+from pods_jax.models.decoder import init_params
+from pods_jax.parallel import make_mesh
+model = Decoder(ModelConfig(32, 8, 16, 2, 2, 2, 4))
+optimizer = make_optimizer(OptimizerConfig(name="muon", learning_rate=0.1), 4)
+gradients = init_params(model, jax.random.key(1))
+found = []
+for mesh in (make_mesh(1, 2, 2), make_mesh(1, 1, 1, devices=jax.devices()[:1])):
+    state = init_state(model, init_params(model, jax.random.key(0)), optimizer, mesh)
+    updates, after = jax.jit(optimizer.update)(gradients, state.opt_state, state.params)
+    assert jax.tree.map(lambda x: x.shape, after) == jax.tree.map(lambda x: x.shape, state.opt_state)
+    leaves = jax.tree_util.tree_leaves_with_path(state.opt_state)
+    moments = [x for path, x in leaves if "'q'" in jax.tree_util.keystr(path)]
+    print(len(moments), moments[0].size // moments[0].addressable_shards[0].data.size)
+    found.append(updates)
+print(max(jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(np.asarray(a) - np.asarray(b)).max()), *found))))
+"""
+
+
+def test_muon_on_a_mesh_is_muon():
+    """Momentum is split like its matrix, and the iterations go over the parts."""
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", ON_A_MESH], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    on_mesh, alone, difference = done.stdout.splitlines()
+    assert (on_mesh, alone) == ("1 4", "1 1")
+    assert float(difference) < 1e-5

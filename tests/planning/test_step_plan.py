@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from pods_jax.config.schema import from_mapping
 from pods_jax.planning.chips import CHIPS
 from pods_jax.planning.collectives import Traffic
-from pods_jax.planning.programs import Program
+from pods_jax.planning.programs import Program, run_shapes
 from pods_jax.planning.step_plan import compiled_memory, least_times, overflow
 
 IN_ALL = (
@@ -46,6 +47,16 @@ def test_a_donated_argument_is_counted_once():
     assert kept.outputs >= 2**20
     assert kept.peak - donated.peak == pytest.approx(2**20, abs=2**16)
     assert donated.peak == donated.arguments + donated.outputs + donated.temporaries + donated.code + 7
+
+
+def test_the_plan_of_muon_holds_one_moment_of_the_matrices_of_layers(tiny):
+    held = {}
+    for name in ("adamw", "muon"):
+        tiny.optimizer.name = name
+        held[name] = run_shapes(from_mapping(tiny)[0], jax.devices()[:1])
+    matrices = sum(x.nbytes for x in jax.tree.leaves(held["muon"].state.params["layers"]) if len(x.shape) > 2)
+    saved = held["adamw"].held()["optimizer state"] - held["muon"].held()["optimizer state"]
+    assert saved == pytest.approx(matrices, abs=16)  # two counts more
 
 
 @pytest.mark.parametrize("runs", [1, 3])

@@ -81,9 +81,9 @@ def test_the_same_seed_repeats_and_another_does_not(tiny, tmp_path):
     [
         {},
         {"objective": {"beta": 0.1, "num_iterations": 2}},
-        {"lora": {"rank": 2}, "objective": {"beta": 0.1, "steps_per_generation": 2}},
+        {"lora": {"rank": 2}, "objective": {"beta": 0.1, "steps_per_generation": 2}, "optimizer": {"name": "muon"}},
     ],
-    ids=["plain", "reference", "lora"],
+    ids=["plain", "reference", "lora and muon"],
 )
 def test_a_killed_run_goes_on_to_the_same_end(tiny, tmp_path, change):
     tiny.update(change)
