@@ -66,7 +66,7 @@ def _frozen_paths(config: Config) -> dict[str, str | None]:
 def _of_examples(tokenised: TokenisedExamples) -> str:
     digest = hashlib.sha256()
     for example, tokens in zip(tokenised.examples, tokenised.tokens, strict=True):
-        digest.update(json.dumps([*_content(example), tokens], sort_keys=True, default=_kind).encode() + b"\n")
+        digest.update(json.dumps([*_content(example), tokens], skipkeys=True, default=_kind).encode() + b"\n")
     return digest.hexdigest()
 
 

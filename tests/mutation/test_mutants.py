@@ -86,10 +86,19 @@ def checkout(tmp_path):
 def test_a_mutant_is_noticed_if_a_test_fails(checkout):
     file = Path("pods_jax", "part", "small.py")
     source = (checkout / file).read_text()
-    found = {m.after: score.is_noticed(checkout, file, m, 300.0) for m in mutants(source) if m.after in ("min", "4")}
+    tests = score.tests_of(checkout, file)
+    assert tests == [("tests/part/test_small.py",), ("tests/part", "--ignore=tests/part/test_small.py")]
+    chosen = [m for m in mutants(source) if m.after in ("min", "4")]
+    found = {m.after: score.is_noticed(checkout, file, m, tests[:1]) for m in chosen}
     assert found == {"min": True, "4": False}
     assert (checkout / file).read_text() == source
 
 
+def test_tests_that_fail_by_themselves_measure_nothing(checkout):
+    (checkout / "pods_jax" / "part" / "small.py").unlink()
+    with pytest.raises(SystemExit, match="fails without any mutant"):
+        score.limit_s(checkout, ("tests/part",))
+
+
 def test_tests_that_do_not_end_have_noticed(checkout):
-    assert score.fails(checkout, ["tests/part"], 0.01)
+    assert score.fails(checkout, ("tests/part",), 0.01)
