@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 from pods_jax.config.load import load_config
 from pods_jax.config.schema import PROJECTIONS, LoraConfig
 from pods_jax.errors import UserError
+from pods_jax.models import peft_adapter
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import MODULES, adapt, init_adapters, merge
 from pods_jax.models.peft_adapter import load_adapter, load_adapter_for, save_adapter, with_adapters_settings
@@ -231,6 +232,19 @@ def test_what_the_config_leaves_at_its_default_is_the_adapters_own(tmp_path):
     assert (config.lora.rank, config.lora.alpha) == (2, 3.0)
     with pytest.raises(UserError, match=r"adapter_config.json: no such file"):
         load_config(f"{tmp_path}/file.py", [f"lora.path={path}/none"])
+
+
+def test_an_adapter_that_is_half_written_has_no_config(tmp_path, monkeypatch):
+    save_adapter(tmp_path, random_adapters(), LORA)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(peft_adapter, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_adapter(tmp_path, random_adapters(), LORA)
+    with pytest.raises(UserError, match=r"adapter_config.json: no such file"):
+        load_adapter(tmp_path, CONFIG)
 
 
 def test_an_incomplete_adapter_is_refused(tmp_path):
