@@ -66,15 +66,15 @@ def test_completions_do_not_depend_on_the_batches(tiny):
         tokens, ids = [], []
         with RewardPool(1) as pool:
             run = make_run(built(tiny), load_data(built(tiny)), pool, lambda *_: None)
-            sampler = run.sampler
+            generate = run.engine.generate
 
-            def noted(params, prompts, uids, *rest, sampler=sampler, tokens=tokens, ids=ids, **options):
-                completions = sampler(params, prompts, uids, *rest, **options)
-                ids.extend(uids)
+            def noted(orders, sampling, generate=generate, tokens=tokens, ids=ids):
+                completions = generate(orders, sampling)
+                ids.extend(orders.prompt_ids)
                 tokens.extend(completions.tokens.tolist())
                 return completions
 
-            run.sampler = noted
+            run.engine.generate = noted
             scores_found = evaluate(run)
         found.append((scores_found, tokens))
         assert ids == [*range(8), *range(8)]  # sampled, then greedy
