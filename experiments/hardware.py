@@ -1,7 +1,7 @@
 """Tables of what the papers' sizes need, compiled ahead of time for TPU slices that are not there, for the documents.
 
     python experiments/hardware.py attention    # docs/planning/attention.json, and its table on the terminal
-    python experiments/hardware.py slices       # docs/planning/slices.json: the smallest slice for each config
+    python experiments/hardware.py slices       # docs/planning/slices.json: the smallest slice of each config
     python experiments/hardware.py layouts      # docs/planning/layouts.json: what an update sends, by its layout
 
 Results are written as they come, and what a file already has is not compiled again. It needs the extra `plan`.
