@@ -48,13 +48,13 @@ def draw_learning(name: str, workdir: Path, costs: Numbers, out: Path) -> list[P
 def _draw_over_time(name: str, found: Found, costs: Numbers, path: Path) -> Path:
     curves = in_seconds(step_curves(found), costs)
     lines = [Line(_look(name, v), curves[v], _phases(costs["variants"][v]["seconds"])) for v in curves]
-    accuracy_and_cost(path, lines, Panel(TIME, ACCURACY, threshold=THRESHOLDS[1]), _note(found))
+    accuracy_and_cost(path, lines, Panel(TIME, ACCURACY, thresholds=(THRESHOLDS[1],)), _note(found))
     return path
 
 
 def _draw_over_steps(name: str, found: Found, path: Path) -> Path:
     lines = [Line(_look(name, v), c, {}) for v, c in step_curves(found).items()]
-    return _draw_only_curves(path, lines, Panel("training step", ACCURACY, threshold=THRESHOLDS[1]))
+    return _draw_only_curves(path, lines, Panel("training step", ACCURACY, thresholds=(THRESHOLDS[1],)))
 
 
 def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
@@ -62,7 +62,7 @@ def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
     table = ALLOCATION[name]
     curves = rollout_curves(find(table, workdir))
     lines = [Line(VARIANTS[v].look, c, {}) for v, c in curves.items()]
-    panel = Panel("rollouts generated, all counted", ACCURACY, threshold=TARGETS[-1])
+    panel = Panel("rollouts generated, all counted", ACCURACY, thresholds=TARGETS)
     return _draw_only_curves(out / f"{name}.png", lines, panel, x_max=2 * curves[table.baselines[0]].x[-1])
 
 
@@ -108,13 +108,13 @@ def _counted(look: Look, seeds: int) -> Look:
 def _draw_setting(name: str, waves: Sequence[Mapping], thresholds: Sequence[float], path: Path) -> Path:
     note = (
         f"{name}: greedy accuracy on 64 test problems, means of the last {TRIAL_WINDOW} evaluations over seeds; bands "
-        "are Student's 95 % intervals. Dotted: the highest threshold. All rollouts generated count, trained on or not."
+        "are Student's 95 % intervals. Dotted: the thresholds. All rollouts generated count, trained on or not."
     )
     with new_figure(height_in=2.3 * len(TRIAL_AXES) + 0.3) as figure:
         grid = figure.subplots(len(TRIAL_AXES), len(waves), squeeze=False, sharey=True)
         for row, (axis, label) in zip(grid, TRIAL_AXES.items(), strict=True):
             for axes, wave in zip(row, waves, strict=True):
-                draw_curves(axes, list(wave[axis].values()), Panel(label, "accuracy (%)", threshold=thresholds[-1]))
+                draw_curves(axes, list(wave[axis].values()), Panel(label, "accuracy (%)", thresholds=thresholds))
         for axes in grid[0]:
             axes.legend(loc="upper left")
         add_note(figure, note)

@@ -333,7 +333,7 @@ def _accuracy_panel(name: str, numbers: Mapping[str, Any]) -> Panel:
     runs = SETTINGS[name].pods
     fit_from = runs.every_hours / 2 if isinstance(runs, SingleDevice) else 0.0
     y_label = "right and well-formatted (%)" if name == "llama_main" else "test accuracy (%)"
-    return Panel(SETTINGS[name].x_label, y_label, fit_from=fit_from, threshold=numbers["threshold"])
+    return Panel(SETTINGS[name].x_label, y_label, fit_from=fit_from, thresholds=(numbers["threshold"],))
 
 
 def _draw_lengths(path: Path, main: Mapping[str, tuple], rules: list[tuple[Look, PublishedRuns]]) -> None:
