@@ -46,6 +46,7 @@ def get_config(setting: str = "qwen2.5-7b") -> ConfigDict:
     else:
         c.mesh.data = 1
         c.mesh.fsdp = -1
+        c.mesh.sampling = {"tensor": 4}  # otherwise decoding gathers or sums over all devices for every token
         c.rollout.num_prompts = 32
         c.rollout.num_generations = 128
         c.selection.num_kept = 32

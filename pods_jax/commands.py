@@ -106,7 +106,9 @@ def plan() -> None:
     (or generated) until memory runs out, and --out draws the curve. --json prints one line at the end.
     """
     parser = config_parser(inspect.getdoc(plan))
-    parser.add_argument("--topology", default="local", help="local, or CHIP:LAYOUT such as v5e:4x4 or v5p:2x2x2")
+    parser.add_argument(
+        "--topology", default="local", help="local, CHIP:LAYOUT such as v5e:4x4, or GPUs such as H200:8"
+    )
     parser.add_argument("--sweep", choices=("m", "n"), help="raise m or n until memory runs out")
     add_count(parser, "--values", nargs="+", help="the values of --sweep, in place of doubling")
     parser.add_argument("--out", type=Path, help="where --sweep draws its curve: a .png, with a .json beside it")
@@ -133,7 +135,7 @@ def report() -> None:
     parser.add_argument("--out", type=Path, help="the file to write (default: WORKDIR/report.html)")
     parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
     args = parser.parse_args()
-    from pods_jax.analysis.report import write_report
+    from pods_jax.analysis.run_report import write_report
 
     out = args.out or args.workdir / "report.html"
     write_report(args.workdir, out)

@@ -44,6 +44,8 @@ def get_config(argument: str = "pods") -> ConfigDict:
     c.model.compute_dtype = "bfloat16"  # [code] bf16
     c.mesh.data = 1  # [ours]
     c.mesh.fsdp = -1  # [ours]
+    c.mesh.sampling = {"tensor": 1}  # [ours] each device decodes with weights of its own
+    c.rollout.max_cache_bytes_per_device = 32 * 1024**3  # [ours] memory only
 
     c.data.name = "gsm8k"  # [code]
     c.data.system_prompt = (  # [ours]; [code] asks for the same in other words

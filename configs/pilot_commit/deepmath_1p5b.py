@@ -1,4 +1,4 @@
-"""Pilot-Commit paper, DeepMath-103K with Qwen2.5-Math-1.5B; published on 64 H200, 1,000 steps.
+"""Pilot-Commit paper, DeepMath-103K with Qwen2.5-Math-1.5B, 1,000 steps; the scripts ask for 2 nodes of 8 GPUs.
 
     python experiments/train.py --config configs/pilot_commit/deepmath_1p5b.py:pilot_commit --workdir runs/deepmath_pc
 
@@ -6,8 +6,13 @@ Published, millions of rollouts generated until the target accuracy: `:pilot_com
 The three differ only in the allocation. `:pilot_commit_pods` is ours: PODS keeps a quarter of each union. `:grpo,n=64`
 sets the rollouts of a prompt for the baselines.
 
+These train the model and the data that the paper names. The stock model was made for 4,096 positions, and the runs have
+2,048 + 8,192: `model.allow_longer_context` is on. The scripts name the authors' own copies instead: a model with a
+longer context, and a filtered DeepMath with a test split. `:published` (or `:published,grpo`, `:published,dapo`) takes
+those, friendshipkim/Qwen2.5-Math-1.5B and friendshipkim/DeepMath-103K-filtered, from the hub.
+
 Sources: [code] the authors' repository (databricks/pilot-commit, 6def20e) and its scripts; [paper] arXiv 2605.26606;
-[ours] where neither says. One difference: [code] has a test split of DeepMath; here 200 problems are left out for it.
+[ours] where neither says. Of the unfiltered DeepMath, which has no test split, 200 problems are left out for one.
 """
 
 from ml_collections import ConfigDict
@@ -44,15 +49,25 @@ def methods(n: int, buffer_sampling: str) -> dict[str, Keys]:
 
 
 METHODS = methods(128, "max_variance")  # [code]
+PUBLISHED = {  # [code]
+    "model.path": "friendshipkim/Qwen2.5-Math-1.5B",
+    "model.allow_longer_context": False,
+    "data.name": "deepmath_filtered",
+    "evaluation.sets.deepmath": {"name": "deepmath_filtered"},
+}
 
 
 def get_config(argument: str = "pilot_commit") -> ConfigDict:
     c = default_config()
     c.model.path = "Qwen/Qwen2.5-Math-1.5B"  # [paper]
+    c.model.allow_longer_context = True  # [ours]
     c.model.compute_dtype = "bfloat16"  # [ours] speed and memory only
     c.model.remat = "full"  # [ours] memory only
-    c.mesh.data = 1  # [ours]
-    c.mesh.fsdp = -1  # [ours]
+    # Devices in eights: gradients are reduced within each, and each device decodes with weights of its own.
+    c.mesh.data = -1  # [ours]
+    c.mesh.fsdp = 8  # [ours]
+    c.mesh.sampling = {"tensor": 1}  # [code] rollout.tensor_model_parallel_size
+    c.rollout.max_cache_bytes_per_device = 32 * 1024**3  # [ours] memory only
 
     c.data.name = "deepmath"  # [paper]
     c.data.eval_name = "math500"  # [code] one of its validation sets
@@ -102,5 +117,9 @@ def get_config(argument: str = "pilot_commit") -> ConfigDict:
     }
     c.evaluation.batch_size = 128  # [ours] memory only
 
+    first, _, rest = argument.partition(",")
+    if first == "published":
+        c.update_from_flattened_dict(PUBLISHED)
+        argument = rest or "pilot_commit"
     set_method(c, argument, METHODS)
     return c

@@ -1,9 +1,9 @@
-"""Pilot-Commit paper, Polaris-53K with Qwen3-14B; published on 64 H200.
+"""Pilot-Commit paper, Polaris-53K with Qwen3-14B.
 
     python experiments/train.py --config configs/pilot_commit/polaris_14b.py:pilot_commit --workdir runs/polaris_14b_pc
 
 Published, millions of rollouts generated until the target accuracy: `:pilot_commit` 2.2, `:grpo` 4.1, `:dapo` 4.9.
-No script of this run was released. All but the model and n comes, with the arguments, from
+No script of this run was released, nor the number of GPUs. All but the model and n comes, with the arguments, from
 configs/pilot_commit/polaris_4b.py.
 """
 

@@ -1,4 +1,4 @@
-"""Pilot-Commit paper, Polaris-53K with Qwen3-4B-Base; published on 64 H200, 500 steps.
+"""Pilot-Commit paper, Polaris-53K with Qwen3-4B-Base, 500 steps; the scripts ask for 4 nodes of 8 GPUs.
 
     python experiments/train.py --config configs/pilot_commit/polaris_4b.py:pilot_commit --workdir runs/polaris_4b_pc
 
@@ -19,7 +19,8 @@ METHODS = DEEPMATH.methods(64, "random")  # [code]; its DAPO script sets n = 16,
 
 def get_config(argument: str = "pilot_commit") -> ConfigDict:
     c = DEEPMATH.get_config("grpo")
-    c.model.path = "Qwen/Qwen3-4B-Base"  # [paper] Qwen3-4B; [ours] its base model
+    c.model.path = "Qwen/Qwen3-4B-Base"  # [code]; [paper] Qwen3-4B
+    c.model.allow_longer_context = False
     c.data.name = "polaris"  # [paper]
     c.reward.parts = "correctness"  # [code] no overlong penalty
     c.reward.overlong_cache_length = None  # [code]

@@ -142,7 +142,7 @@ def phase_flops(c: ModelConfig, sizes: Sizes) -> dict[str, int]:
     return {
         "prefill": flops.prefill_flops(c, P, S) + first,
         "decode": flops.decode_flops(c, P * n, S, T, cached=(T - 1) * T) - first,
-        "score": sum(flops.scoring_flops(c, P, m, S, T, LoraConfig())),
+        "score": flops.scoring_flops(c, P, m, S, T, LoraConfig()),
         "update": flops.model_update_flops(c, P, m, S, T),
     }
 

@@ -120,4 +120,5 @@ _OLYMPIAD = {"hub": "Hothan/OlympiadBench", "configs": ("OE_TO_maths_en_COMP",),
 _source("olympiadbench", **_OLYMPIAD, example=_olympiad)
 _source("olympiadbench_tolerant", **_OLYMPIAD, example=_olympiad_tolerant, task="math_tolerance")
 _source("deepmath", "zwhe99/DeepMath-103K", test=None)
+_source("deepmath_filtered", "friendshipkim/DeepMath-103K-filtered")  # as the authors of Pilot-Commit trained on it
 _source("polaris", "POLARIS-Project/Polaris-Dataset-53K", test=None)

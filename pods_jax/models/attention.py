@@ -120,20 +120,25 @@ def chunked(
     """
     P, n, T, H, h = q.shape
     K, S = own.k.shape[-2], 0 if prefix is None else prefix.valid.shape[1]
-    size = size or min(max(CHUNKS[0], T // 8), CHUNKS[1])
-    if max(2 * T, S) <= 2 * size:
+    lengths = chunk_lengths(T, S, size)
+    if lengths is None:
         return whole(q, own, prefix)
-    length = _chunk_length(T, size)
+    length, length_s = lengths
     queries = _chunks(q.reshape(P, n, T, K, H // K, h), length)  # [I, P, n, C, K, G, h]
     queries = queries.transpose(0, 1, 4, 2, 3, 5, 6).reshape(-1, P, K, n, length * (H // K), h)
     keys, shared = _Keys(*(_key_chunks(x, length) for x in own)), None
     if prefix is not None:
-        length_s = _chunk_length(S, size)
         shared = _Keys(*(_key_chunks(x, length_s) for x in prefix.kv))
         shared = shared, _chunks(prefix.valid[:, None], length_s)[:, :, 0]
     out = _flash(queries, keys, shared)
     out = out.reshape(-1, P, K, n, length, H // K, h).transpose(1, 3, 0, 4, 2, 5, 6)
     return out.reshape(P, n, -1, H, h)[:, :, :T]
+
+
+def chunk_lengths(T: int, S: int, size: int | None = None) -> tuple[int, int] | None:
+    """Tokens of a chunk of a rollout, and of its prompt; None where `chunked` is `whole`."""
+    size = size or min(max(CHUNKS[0], T // 8), CHUNKS[1])
+    return None if max(2 * T, S) <= 2 * size else (_chunk_length(T, size), _chunk_length(max(S, 1), size))
 
 
 def _chunk_length(tokens: int, size: int) -> int:

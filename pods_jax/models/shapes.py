@@ -6,7 +6,7 @@ The numbers are those of each model's config.json on the Hugging Face hub; tests
 import dataclasses
 from pathlib import Path
 
-from pods_jax.model_files import local_model
+from pods_jax.model_files import SMOLLM2, local_model
 from pods_jax.models import gguf_file
 from pods_jax.models.config_json import CONFIG, read_config
 from pods_jax.models.decoder import ModelConfig, RopeScaling
@@ -42,6 +42,9 @@ SHAPES = {
     "Qwen/Qwen3-4B": dataclasses.replace(
         _QWEN3, hidden_size=2560, intermediate_size=9728, num_attention_heads=32,
     ),
+    "Qwen/Qwen3-4B-Base": dataclasses.replace(
+        _QWEN3, hidden_size=2560, intermediate_size=9728, num_attention_heads=32, max_position_embeddings=32_768,
+    ),
     "Qwen/Qwen3-8B": dataclasses.replace(
         _QWEN3, hidden_size=4096, intermediate_size=12_288, num_attention_heads=32, tie_word_embeddings=False,
     ),
@@ -62,8 +65,20 @@ SHAPES = {
         tie_word_embeddings=True,
         max_position_embeddings=131_072,
     ),
+    SMOLLM2: ModelConfig(
+        vocab_size=49_152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        head_dim=64,
+        rope_theta=100_000.0,
+        tie_word_embeddings=True,
+        max_position_embeddings=8192,
+    ),
 }  # fmt: skip
-"""The shapes by hub id."""
+"""The shapes by hub id, or by the name of a packaged model."""
 
 
 def model_shape(path_or_repo: str | Path) -> ModelConfig:

@@ -62,7 +62,11 @@ def topology_devices(topology: str) -> Sequence[Any]:
     name, _, layout = topology.partition(":")
     if name not in CHIPS or not name.startswith("v") or not layout:
         tpus = ", ".join(chip for chip in CHIPS if chip.startswith("v"))
-        raise UserError(f"--topology {topology} is neither 'local' nor CHIP:LAYOUT, e.g. v5e:4x4 or v5p:2x2x2 ({tpus})")
+        gpus = ", ".join(chip for chip in CHIPS if not chip.startswith("v"))
+        raise UserError(
+            f"--topology {topology} is neither 'local' nor CHIP:LAYOUT, e.g. v5e:4x4 or v5p:2x2x2 ({tpus}), nor a "
+            f"number of GPUs, e.g. H200:8 ({gpus})"
+        )
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology {topology} needs libtpu, which compiles for TPUs: pip install -e '.[plan]'")
     _quieten_libtpu()

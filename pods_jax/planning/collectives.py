@@ -6,24 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pods_jax.planning.hlo import Instruction, Module, array_bytes, parse
+
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _FUSED = "all-reduce-scatter"
 """The name in TPU programs of an all-reduce of which each device keeps a part: it runs as a reduce-scatter."""
-_BITS = {"pred": 8, "bf16": 16}  # the others end in their number of bits, or have it before an "e"
-
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (.*?[\])}]) ([a-z][a-z0-9-]*)\((.*)$")
-_SHAPE = re.compile(r"\b(pred|bf16|[a-z]+\d+(?:e\d+m\d+\w*)?)\[([\d,]*)\]")
-_CALLED = re.compile(r"(?:calls|to_apply|body|condition|branch_computations|\w+_computation)=(\{[^}]*\}|%?[\w.-]+)")
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-
-
-class Instruction(NamedTuple):
-    """One line of a program: the text of its result's type, its operation, and the rest of the line."""
-
-    result: str
-    operation: str
-    rest: str
 
 
 class Traffic(NamedTuple):
@@ -43,73 +30,62 @@ def traffic(program_text: str, unknown_trips: int = 1) -> dict[str, Traffic]:
       program_text: `compiled.as_text()`.
       unknown_trips: iterations assumed of loops that may end early, such as decoding.
     """
-    computations, entry = parse(program_text)
+    module = parse(program_text)
     totals: dict[str, Traffic] = defaultdict(lambda: Traffic(0.0, 0.0))
-    for instruction, times in _executed(computations, entry, 1.0, unknown_trips):
-        kind = instruction.operation.removesuffix("-start").replace(_FUSED, "reduce-scatter")
+    for collective in _executed(module, module.entry, 1.0, unknown_trips):
+        kind = collective.kind
         count, sent = totals[kind]
-        totals[kind] = Traffic(count + times, sent + times * sent_bytes(instruction))
+        totals[kind] = Traffic(count + collective.times, sent + collective.sent_bytes)
     return dict(totals)
 
 
-def parse(program_text: str) -> tuple[dict[str, list[Instruction]], str]:
-    """The instructions of every computation, and the name of the one where the program starts."""
-    computations: dict[str, list[Instruction]] = {}
-    entry = name = ""
-    for line in program_text.splitlines():
-        if header := _COMPUTATION.match(line):
-            name = header[2]
-            computations[name] = []
-            entry = name if header[1] else entry
-        elif found := _INSTRUCTION.match(line):
-            result, operation, rest = found.groups()
-            fused = name.startswith(_FUSED) and operation == "all-reduce"
-            computations[name].append(Instruction(result, _FUSED if fused else operation, rest))
-    return computations, entry
+class Collective(NamedTuple):
+    """A collective that a computation reaches.
 
-
-def _executed(
-    computations: dict[str, list[Instruction]], name: str, times: float, unknown_trips: int
-) -> Iterator[tuple[Instruction, float]]:
-    """Collectives that a computation reaches, with their counts; of branches only the one that sends the most."""
-    for instruction in computations[name]:
-        trips = times
-        if instruction.operation == "while":
-            trips = times * (_trip_count(computations, instruction.rest) or unknown_trips)
-        if instruction.operation.removesuffix("-start") in (*COLLECTIVES, _FUSED):
-            yield instruction, times
-        reached = [
-            list(_executed(computations, called, trips, unknown_trips))
-            for called in _called(instruction)
-            if called in computations
-        ]
-        if instruction.operation == "conditional":
-            reached = [max(reached, key=_branch_bytes)]
-        for inner in reached:
-            yield from inner
-
-
-def _called(instruction: Instruction) -> list[str]:
-    """Names of the computations that an instruction calls."""
-    return re.findall(r"[\w.-]+", " ".join(_CALLED.findall(instruction.rest)))
-
-
-def _branch_bytes(branch: list[tuple[Instruction, float]]) -> float:
-    return sum(times * sent_bytes(instruction) for instruction, times in branch)
-
-
-def _trip_count(computations: dict[str, list[Instruction]], attributes: str) -> int | None:
-    """Iterations of a loop if its text tells them, else None.
-
-    The compiler may have noted them, or the condition only counts up to a constant, as in `jax.lax.scan` and `map`,
-    which count from 0 by 1.
+    Attributes:
+      fused: whether its computation is the fusion that makes an all-reduce a reduce-scatter.
+      times: how often it runs.
     """
-    if known := _TRIPS.search(attributes):
-        return int(known[1])
-    condition = computations[re.search(r"condition=%?([\w.-]+)", attributes)[1]]
-    limits = [int(i.rest.partition(")")[0]) for i in condition if i.operation == "constant" and i.result[:3] == "s32"]
-    counts = condition[-1].operation == "compare" and "direction=LT" in condition[-1].rest
-    return limits[0] if counts and len(limits) == 1 else None
+
+    instruction: Instruction
+    fused: bool
+    times: float
+
+    @property
+    def kind(self) -> str:
+        return "reduce-scatter" if self.fused else self.instruction.operation.removesuffix("-start")
+
+    @property
+    def channel(self) -> str | None:
+        """The number that is a collective's own in its program; None where the compiler wrote none."""
+        found = re.search(r"channel_id=(\d+)", self.instruction.rest)
+        return found and found[1]
+
+    @property
+    def sent_bytes(self) -> float:
+        return self.times * (fused_bytes if self.fused else sent_bytes)(self.instruction)
+
+
+def _executed(module: Module, name: str, times: float, unknown_trips: int) -> Iterator[Collective]:
+    """Collectives that a computation reaches; of branches only the one that sends the most.
+
+    An asynchronous collective of a TPU is a fusion that starts it, others that go on with it beside their own work (in
+    loops, too), and one that ends it. Each of these fusions names it, by the same channel, and it runs once.
+    """
+    begun: set[str] = set()
+    for instruction in module.computations[name].instructions.values():
+        if instruction.operation.removesuffix("-start") in COLLECTIVES:
+            yield Collective(instruction, name.startswith(_FUSED) and instruction.operation == "all-reduce", times)
+            continue  # it calls the computation of its sum
+        trips = times * (module.trips(instruction, unknown_trips) if instruction.operation == "while" else 1)
+        called = [c for c in instruction.called if c in module.computations]
+        reached = [list(_executed(module, c, trips, unknown_trips)) for c in called]
+        if instruction.operation == "conditional":
+            reached = [max(reached, key=lambda branch: sum(c.sent_bytes for c in branch))]
+        new = [c for inner in reached for c in inner if c.channel not in begun]
+        yield from new
+        if instruction.operation == "fusion":
+            begun |= {c.channel for c in new} - {None}
 
 
 def sent_bytes(instruction: Instruction) -> float:
@@ -124,18 +100,9 @@ def sent_bytes(instruction: Instruction) -> float:
     return {"all-reduce": 2.0, "reduce-scatter": float(g)}.get(kind, 1.0) * size * (g - 1) / g
 
 
-def array_bytes(shapes: str) -> float:
-    """Bytes of all arrays named in the text of a type, such as "(f32[8,512]{1,0:T(8,128)}, bf16[4])"."""
-    return sum(_entries(dims) * _bits(dtype) / 8 for dtype, dims in _SHAPE.findall(shapes))
-
-
-def _entries(dims: str) -> int:
-    """Product of dimensions such as "8,512"; 1 for a scalar, whose text is empty."""
-    return math.prod(map(int, filter(None, dims.split(","))))
-
-
-def _bits(dtype: str) -> int:
-    return _BITS.get(dtype) or int(re.match(r"[a-z]+(\d+)", dtype)[1])
+def fused_bytes(all_reduce: Instruction) -> float:
+    """Bytes that one device sends in an all-reduce of which it keeps a part."""
+    return sent_bytes(all_reduce) / 2
 
 
 def group_size(attributes: str) -> int:

@@ -10,7 +10,9 @@ from rich.table import Table
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder
+from pods_jax.planning.arithmetic import WHY, Estimate, estimates, gpus, stand_ins
 from pods_jax.planning.chips import CHIPS, topology_devices
+from pods_jax.planning.layouts import Suggestion, suggestions
 from pods_jax.planning.size_sweep import SizeSweep, draw, sweep_sizes
 from pods_jax.planning.step_plan import Phase, StepPlan, plan_step
 
@@ -74,11 +76,14 @@ def _memory_table(plan: StepPlan) -> Table:
 
 
 def _work_table(plan: StepPlan) -> Table:
-    table = Table("in a step", title="work by formula, traffic from the program, times an ESTIMATE: the least possible")
+    title = "arithmetic by formula, traffic from the program, times an ESTIMATE: at the chip's peaks"
+    table = Table("in a step", title=title)
     for phase in plan.phases:
         table.add_column(phase.program.name, justify="right")
     table.add_row("runs", *(str(p.program.runs) for p in plan.phases))
     table.add_row("TFLOP, all devices", *(f"{p.program.flops * p.program.runs / 1e12:,.3g}" for p in plan.phases))
+    moved = [p.moved_bytes * p.program.runs for p in plan.phases]
+    table.add_row("a device moves in its memory", *(size(x) if x else "" for x in moved))
     for kind in sorted({kind for phase in plan.phases for kind in phase.traffic}):
         sent = [p.traffic[kind].sent_bytes * p.program.runs if kind in p.traffic else 0.0 for p in plan.phases]
         table.add_row(f"a device sends: {kind}", *(size(x) if x else "" for x in sent))
@@ -124,6 +129,7 @@ def to_json(plan: StepPlan) -> dict[str, Any]:
                 "compiled": phase.memory.fits,
                 "runs": phase.program.runs,
                 "flops": phase.program.flops * phase.program.runs,
+                "moved_bytes": phase.moved_bytes * phase.program.runs,
                 "sent_bytes": {k: t.sent_bytes * phase.program.runs for k, t in phase.traffic.items()},
                 "times_s_estimate": phase.times_s,
                 "compile_s": phase.compile_s,
@@ -164,11 +170,18 @@ def run(
     if out is not None:
         _check_out(out)
     console = Console(highlight=False, soft_wrap=True)
+    if found := gpus(topology):
+        if symbol is not None:
+            raise UserError(f"--sweep finds where memory runs out, which needs a compiler. {WHY.format(chip=found[0])}")
+        return _run_arithmetic(config, topology, *found, console)
     devices = topology_devices(topology)
     if symbol is None:
         plan = plan_step(config, topology, devices, console.print)
         print_plan(plan, console)
-        return to_json(plan)
+        better = list(suggestions(plan, devices, console.print))
+        for suggestion in better:
+            console.print(_suggested(suggestion))
+        return to_json(plan) | {"suggestions": [suggestion._asdict() for suggestion in better]}
     curve = sweep_sizes(config, symbol, topology, devices, console.print, values and sorted(set(values)))
     print_sweep(curve, console)
     summary = curve._asdict() | {"points": [point._asdict() for point in curve.points]}
@@ -176,6 +189,50 @@ def run(
         out.with_suffix(".json").write_text(json.dumps(summary, indent=1) + "\n")
         draw(curve, out)
     return summary
+
+
+def _suggested(s: Suggestion) -> str:
+    return (
+        f"{s.phase} is bound by the interconnect: {s.before_s:.3g} s. ESTIMATE: with {s.options} it fits, and takes "
+        f"{s.after_s:.3g} s."
+    )
+
+
+def _run_arithmetic(config: Config, topology: str, chip: str, count: int, console: Console) -> dict[str, Any]:
+    found = estimates(config, chip, stand_ins(count))
+    console.print(WHY.format(chip=chip))
+    console.print(_arithmetic_table(found))
+    most = max(estimate.bytes for estimate in found)
+    has = CHIPS[chip].hbm_bytes
+    fits = "DOES NOT FIT" if most > has else "may fit, if activations do"
+    console.print(f"{fits}: these arrays take {size(most)} on each device, of the {size(has)} of a {chip}.")
+    phases = {
+        e.program.name: {
+            "bytes": e.parts,
+            "runs": e.program.runs,
+            "flops": e.program.flops * e.program.runs,
+            "times_s_estimate": {"compute": e.compute_s} | ({"memory": e.memory_s} if e.memory_s else {}),
+        }
+        for e in found
+    }
+    summary = {"topology": topology, "chip": chip, "compiled": False, "fits": False if most > has else None}
+    return summary | {"phases": phases}
+
+
+def _arithmetic_table(found: list[Estimate]) -> Table:
+    table = Table("on each device", title="by formula only")
+    for estimate in found:
+        table.add_column(estimate.program.name, justify="right")
+    for name in dict.fromkeys(name for estimate in found for name in estimate.parts):
+        table.add_row(name, *(size(e.parts[name]) if e.parts.get(name) else "" for e in found))
+    table.add_row("sum", *(size(e.bytes) for e in found))
+    table.add_section()
+    table.add_row("runs in a step", *(str(e.program.runs) for e in found))
+    table.add_row("TFLOP, all devices", *(f"{e.program.flops * e.program.runs / 1e12:,.3g}" for e in found))
+    table.add_row("s at peak compute", *(f"{e.compute_s:.3f}" for e in found))
+    reads = (f"{e.memory_s:.3f}" if e.memory_s else "" for e in found)
+    table.add_row("s to read weights and cache for each token", *reads)
+    return table
 
 
 def _check_out(out: Path) -> None:

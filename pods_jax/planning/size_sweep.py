@@ -12,7 +12,7 @@ from pods_jax.planning.chips import CHIPS, GiB
 from pods_jax.planning.step_plan import Say, StepPlan, plan_step
 
 LIMIT = 1 << 14
-_PROGRAMS = {"n": "sampling", "m": "update"}
+_PROGRAMS = {"n": ("prefill", "sampling"), "m": ("update",)}
 _VERBS = {"n": "generated", "m": "trained on"}
 
 
@@ -35,9 +35,15 @@ class Point(NamedTuple):
 
 
 class SizeSweep(NamedTuple):
-    """Points in order of n or m. largest: the greatest value that fits, by a straight line; None if unknown."""
+    """Points in order of n or m.
+
+    Attributes:
+      model: path or hub id.
+      largest: the greatest value that fits, by a straight line; None if unknown.
+    """
 
     symbol: str
+    model: str
     topology: str
     chip: str | None
     points: list[Point]
@@ -63,17 +69,19 @@ def sweep_sizes(
     points: list[Point] = []
     for value in values or _doublings(2 if symbol == "m" else 8):
         say(f"sweep    {symbol} = {value}")
-        plan = plan_step(with_value(config, symbol, value), topology, devices, say, (_PROGRAMS[symbol],))
+        plan = plan_step(with_value(config, symbol, value), topology, devices, say, _PROGRAMS[symbol])
         points.append(_point(value, value * config.rollout.num_prompts, plan))
         if plan.fits is False and values is None:
             break
-    return SizeSweep(symbol, topology, plan.chip, points, largest_that_fits(points, plan.chip))
+    model = config.model.path or "a model from scratch"
+    return SizeSweep(symbol, model, topology, plan.chip, points, largest_that_fits(points, plan.chip))
 
 
 def _point(value: int, rollouts: int, plan: StepPlan) -> Point:
-    [phase] = plan.phases
-    memory = phase.memory
-    return Point(value, rollouts, memory.peak, memory.temporaries, memory.fits, plan.fits, phase.time_s)
+    largest = max((phase.memory for phase in plan.phases), key=lambda memory: memory.peak)
+    compiled = all(phase.memory.fits for phase in plan.phases)
+    time_s = sum(phase.time_s for phase in plan.phases)
+    return Point(value, rollouts, largest.peak, largest.temporaries, compiled, plan.fits, time_s)
 
 
 def _doublings(start: int) -> list[int]:
@@ -114,7 +122,12 @@ def draw(sweep: SizeSweep, out: Path) -> None:
     if sweep.chip is not None:
         axes.axhline(CHIPS[sweep.chip].hbm_bytes / GiB, color="black", linestyle="--", label=f"{sweep.chip}")
         axes.legend()
-    axes.set(xscale="log", xlabel=f"rollouts {sweep.verb} in a step", ylabel="GiB on each device", title=sweep.topology)
+    axes.set(
+        xscale="log",
+        xlabel=f"rollouts {sweep.verb} in a step",
+        ylabel="GiB on each device",
+        title=f"{sweep.model} on {sweep.topology}",
+    )
     axes.set_xticks([p.rollouts for p in known], [f"{p.rollouts:,}" for p in known])
     axes.minorticks_off()
     axes.set_ylim(bottom=0)

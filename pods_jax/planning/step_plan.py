@@ -11,10 +11,12 @@ import jax
 from pods_jax.config.schema import Config
 from pods_jax.planning.chips import CHIPS, Chip, chip_name
 from pods_jax.planning.collectives import Traffic, traffic
-from pods_jax.planning.programs import Program, RunShapes, programs, run_shapes
+from pods_jax.planning.memory_traffic import moved_bytes
+from pods_jax.planning.programs import programs
+from pods_jax.planning.run_shapes import Program, RunShapes, run_shapes
 
 Say = Callable[[str], None]
-PROGRAMS = ("sampling", "scoring", "rescoring", "update")
+PROGRAMS = ("prefill", "sampling", "scoring", "rescoring", "update")
 """Names of the programs that a step may have."""
 
 
@@ -49,12 +51,14 @@ class Phase:
 
     Attributes:
       traffic: bytes that one device sends in one run, by kind of collective; empty where the program did not compile.
+      moved_bytes: bytes between one device and its memory in a mean run; 0 where the program did not compile.
       times_s: seconds of one step at the chip's peaks: "compute", "memory", "interconnect"; empty if unknown.
     """
 
     program: Program
     memory: Memory
     traffic: dict[str, Traffic]
+    moved_bytes: float
     times_s: dict[str, float]
     compile_s: float
 
@@ -115,14 +119,16 @@ def _compile(program: Program, num_devices: int, chip: Chip | None, say: Say) ->
         memory = overflow(str(error), program.beside)
         if memory is None:
             raise
-        sent = {}
+        sent, moved = {}, 0.0
     else:
         memory = compiled_memory(compiled, program.beside)
-        sent = traffic(compiled.as_text(), program.unknown_trips)
+        text = compiled.as_text()
+        sent = traffic(text, program.unknown_trips)
+        moved = moved_bytes(text, program.unknown_trips) - program.spared_bytes
     compile_s = time.perf_counter() - start
     say(f"compile  {program.name}: {compile_s:.0f} s")
-    times = {} if chip is None or not memory.fits else least_times(program, sent, num_devices, chip)
-    return Phase(program, memory, sent, times, compile_s)
+    times = {} if chip is None or not memory.fits else least_times(program, sent, moved, num_devices, chip)
+    return Phase(program, memory, sent, moved, times, compile_s)
 
 
 def compiled_memory(compiled: jax.stages.Compiled, beside: int) -> Memory:
@@ -149,14 +155,16 @@ def overflow(message: str, beside: int) -> Memory | None:
     return Memory(0, 0, int(float(found[1]) * _UNITS[found[2]]), 0, beside, fits=False)
 
 
-def least_times(program: Program, sent: dict[str, Traffic], num_devices: int, chip: Chip) -> dict[str, float]:
+def least_times(
+    program: Program, sent: dict[str, Traffic], moved: float, num_devices: int, chip: Chip
+) -> dict[str, float]:
     """Seconds a step for arithmetic, memory and links, each at the chip's peak; real programs take twice that or more.
 
     This is the roofline model (Williams et al. 2009, doi 10.1145/1498765.1498785).
     """
     once = {
         "compute": program.flops / num_devices / chip.flops_per_s,
-        "memory": program.read_bytes / chip.hbm_bytes_per_s,
+        "memory": moved / chip.hbm_bytes_per_s,
         "interconnect": sum(t.sent_bytes for t in sent.values()) / chip.link_bytes_per_s,
     }
     return {name: program.runs * seconds for name, seconds in once.items()}

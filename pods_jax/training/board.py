@@ -25,6 +25,9 @@ class Board:
 
     def __init__(self, folder: Path, first_step: int, note: Callable[[str], None]):
         """Hides what an earlier life of the run wrote from `first_step` on. note: gets a line if the board ends."""
+        logging.getLogger("tensorboardX.x2num").setLevel(
+            logging.ERROR
+        )  # it warns of each NaN: a metric without a number
         self._note = note
         self._folder = folder
         self._writer: EventsWriter | None = None

@@ -85,6 +85,7 @@ def _train(
     with contextlib.ExitStack() as owned:
         with stop.at_once():
             run = make_run(config, data, pool, reporter.warm_start)
+            owned.callback(run.wait_for_devices)  # no process ends in good order while they compute
             keep = config.training.keep_checkpoints
             checkpoints = owned.enter_context(contextlib.closing(Checkpoints(folder.path, keep)))
             start = _resume(run, folder, checkpoints, reporter)
@@ -138,7 +139,7 @@ def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Repor
     restored = checkpoints.restore(run.state, reporter.message)
     if restored is not None:
         checkpoints.set_aside_after(restored.step)
-        run.load(restored.state, restored.host)
+        run.load(*restored)
     for name in LOGS:
         folder.truncate(name, restored.step if restored else -1)
     if is_main():
@@ -152,6 +153,7 @@ def _until(stop: StopRequest, steps: Iterable[int]) -> Iterator[int]:
 
 
 def _save(run: Run, folder: Workdir, checkpoints: Checkpoints, step: int) -> None:
+    _wait_for_rollouts(run)
     checkpoints.save(step, run.state, run.host_state(), _best_step(run, folder))
 
 
@@ -194,7 +196,17 @@ def _log_samples(run: Run, folder: Workdir, boards: Boards, step: int, kept: Seq
     boards.add_text("samples", text, step)
 
 
+def _wait_for_rollouts(run: Run) -> None:
+    """Training time goes on until no rollouts are generated ahead: the next step would wait for them, too."""
+    if not run.config.rollout.ahead:
+        return
+    begin = time.perf_counter()
+    run.ahead.wait()
+    run.totals["wall_time_s"] += from_main(time.perf_counter() - begin)
+
+
 def _evaluate(run: Run, folder: Workdir, boards: Boards, step: int, reporter: Reporter) -> None:
+    _wait_for_rollouts(run)
     run.clock.take()
     reporter.evaluating(step)
     with run.clock.phase("eval"):

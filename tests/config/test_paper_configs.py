@@ -9,6 +9,7 @@ from pods_jax.config.methods import set_method
 from pods_jax.config.schema import Config, default_config, from_mapping, to_dict
 from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
+from pods_jax.models.shapes import SHAPES
 from pods_jax.training import Reporter, train
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +34,26 @@ def short(spec: str) -> str:
     return f"{Path(path).stem}:{argument}"
 
 
+def test_the_published_runs_have_the_authors_model_and_data():
+    """By name; all that decides about rollouts is as in ours."""
+    for method in ("pilot_commit", "grpo", "dapo"):
+        ours = load_config(f"configs/pilot_commit/deepmath_1p5b.py:{method}")
+        published = load_config(f"configs/pilot_commit/deepmath_1p5b.py:published,{method}")
+        assert (ours.model.path, ours.data.name) == ("Qwen/Qwen2.5-Math-1.5B", "deepmath")
+        assert published.model.path == "friendshipkim/Qwen2.5-Math-1.5B"
+        assert published.data.name == published.evaluation.sets["deepmath"]["name"] == "deepmath_filtered"
+        assert (published.rollout, published.allocation) == (ours.rollout, ours.allocation)
+    assert load_config("configs/pilot_commit/deepmath_1p5b.py:published").allocation.name == "pilot_commit"
+
+
+def test_no_run_is_longer_than_its_model_allows_without_saying_so():
+    for path in [*PODS, *PILOT_COMMIT]:
+        config = load_config(str(path))
+        tokens = config.rollout.max_prompt_length + config.rollout.max_completion_length
+        longer = tokens > SHAPES[config.model.path].max_position_embeddings
+        assert longer == config.model.allow_longer_context
+
+
 def shrunk(config: Config) -> Config:
     """The same method on a policy of 2 layers and generated data: 2 steps of groups of 8, kept in the same ratio."""
     c = default_config()
@@ -44,6 +65,7 @@ def shrunk(config: Config) -> Config:
         "data.name": "addition", "data.path": None, "data.eval_name": None, "data.system_prompt": None,
         "data.prompt_template": "{question}", "reward.task": None, "reward.overlong_cache_length": None,
         "rollout.max_prompt_length": 5, "rollout.max_completion_length": 4,
+        "mesh.data": -1, "mesh.fsdp": 1, "rollout.max_cache_bytes_per_device": None,
         "optimizer.micro_batch_size_per_device": None, "optimizer.warmup_steps": 1, "training.num_steps": 2,
         "training.eval_every_steps": 1, "evaluation.num_prompts": 8, "evaluation.batch_size": 8,
     }  # fmt: skip

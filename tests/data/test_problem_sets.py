@@ -13,7 +13,18 @@ from pods_jax.data import DATASETS, Example
 from pods_jax.errors import UserError
 from pods_jax.rewards import check_gold
 
-MATH_SETS = ("math", "math500", "amc23", "aime24", "aime25", "minerva", "olympiadbench", "deepmath", "polaris")
+MATH_SETS = (
+    "math",
+    "math500",
+    "amc23",
+    "aime24",
+    "aime25",
+    "minerva",
+    "olympiadbench",
+    "deepmath",
+    "deepmath_filtered",
+    "polaris",
+)
 EVALUATION_ONLY = ("math500", "amc23", "aime24", "aime25", "minerva", "olympiadbench")
 
 

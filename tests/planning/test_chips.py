@@ -41,7 +41,7 @@ def test_without_libtpu_it_is_said_how_to_get_it(monkeypatch):
         topology_devices("v5e:2x2")
 
 
-@pytest.mark.parametrize("topology", ["v5e", "v9:2x2", "gpu:8", "H100:8", "4x4"])
+@pytest.mark.parametrize("topology", ["v5e", "v9:2x2", "gpu:8", "4x4"])
 def test_what_is_no_topology(topology):
     with pytest.raises(UserError, match="neither 'local' nor CHIP:LAYOUT"):
         topology_devices(topology)

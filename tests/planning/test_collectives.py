@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from pods_jax.planning.collectives import array_bytes, group_size, traffic
+from pods_jax.planning.collectives import group_size, traffic
+from pods_jax.planning.hlo import array_bytes
 
 SIZE, LOOPS, DEVICES = 64, 5, 8
 
@@ -52,6 +53,55 @@ ENTRY %main (p: f32[64]) -> f32[16] {
 }
 """
     assert traffic(program) == {"reduce-scatter": (1, 64 * 4 * 3 / 4)}
+
+
+ASYNCHRONOUS = """
+%begins (input: bf16[1,256]) -> (bf16[1,256], bf16[1,2048]) {
+  %input = bf16[1,256]{1,0} parameter(0)
+  %gathered = bf16[1,2048]{1,0} all-gather(%input), channel_id=177, replica_groups=[1,8]<=[8], dimensions={1}
+  ROOT %handle = (bf16[1,256]{1,0}, bf16[1,2048]{1,0}) custom-call(%input, %gathered), custom_call_target="start"
+}
+
+%async_collective_fusion.1 (input: bf16[1,256], x: f32[4]) -> (f32[4], bf16[1,2048]) {
+  %input = bf16[1,256]{1,0} parameter(0)
+  %x = f32[4]{0} parameter(1)
+  %work = f32[4]{0} tanh(%x)
+  %gathered = bf16[1,2048]{1,0} all-gather(%input), channel_id=177, replica_groups=[1,8]<=[8], dimensions={1}
+  ROOT %both = (f32[4]{0}, bf16[1,2048]{1,0}) tuple(%work, %gathered)
+}
+
+%ends (input: bf16[1,256]) -> bf16[1,2048] {
+  %input = bf16[1,256]{1,0} parameter(0)
+  %gathered = bf16[1,2048]{1,0} all-gather(%input), channel_id=177, replica_groups=[1,8]<=[8], dimensions={1}
+  ROOT %result = bf16[1,2048]{1,0} custom-call(%gathered), custom_call_target="done"
+}
+
+%inner (b: (s32[], bf16[1,256])) -> (s32[], bf16[1,256]) {
+  %b = (s32[], bf16[1,256]{1,0}) parameter(0)
+  ROOT %f = (f32[4]{0}, bf16[1,2048]{1,0}) fusion(%b), kind=kCustom, calls=%async_collective_fusion.1
+}
+
+%outer (o: (s32[], bf16[1,256])) -> (s32[], bf16[1,256]) {
+  %o = (s32[], bf16[1,256]{1,0}) parameter(0)
+  %async-collective-start = (bf16[1,256]{1,0}, bf16[1,2048]{1,0}) fusion(%o), kind=kCustom, calls=%begins
+  %beside = (f32[4]{0}, bf16[1,2048]{1,0}) fusion(%o), kind=kCustom, calls=%async_collective_fusion.1
+  %loop = (s32[], bf16[1,256]{1,0}) while(%o), condition=%c, body=%inner, BACKEND3
+  %async-collective-done = bf16[1,2048]{1,0} fusion(%o), kind=kCustom, calls=%ends
+}
+
+ENTRY %main (p: bf16[1,256]) -> bf16[1,256] {
+  %p = (s32[], bf16[1,256]{1,0}) parameter(0)
+  ROOT %layers = (s32[], bf16[1,256]{1,0}) while(%p), condition=%c, body=%outer, BACKEND5
+}
+"""
+
+
+def test_a_collective_beside_other_work_runs_once_in_each_iteration():
+    """A gather of one channel begins, goes on in a fusion and in a loop of three iterations, and ends: five times."""
+    text = ASYNCHRONOUS
+    for trips in (3, 5):
+        text = text.replace(f"BACKEND{trips}", f'backend_config={{"known_trip_count":{{"n":"{trips}"}}}}')
+    assert traffic(text) == {"all-gather": (5, 5 * 2048 * 2 * 7 / 8)}
 
 
 def test_a_condition_that_only_counts_says_how_often_a_loop_runs():

@@ -40,7 +40,7 @@ def floats(*shape):
 
 def test_scoring():
     program = jax.make_jaxpr(lambda *xs: group_logprobs(MODEL, *xs))(PARAMS, ints(P, S), ints(P), ints(P, M, T))
-    expected = sum(flops.scoring_flops(CONFIG, P, M, S, T, LoraConfig()))
+    expected = flops.scoring_flops(CONFIG, P, M, S, T, LoraConfig())
     assert product_flops(program.jaxpr) == expected
 
 
@@ -54,6 +54,33 @@ def test_sampling():
     )(PARAMS, jax.random.key(0))  # fmt: skip
     expected = flops.prefill_flops(CONFIG, P, S) + flops.decode_flops(CONFIG, P * M, S, T, cached=(T - 1) * T)
     assert product_flops(program.jaxpr, loop_trips=T - 1) == expected
+
+
+LONG = 1024
+CHUNKS = 8
+"""Chunks of 128 tokens in so long a completion, or prompt."""
+
+
+def test_scoring_in_chunks():
+    """Loops over earlier chunks run (CHUNKS - 1) / 2 times on average; those over the prompt's are counted as scans."""
+    program = jax.make_jaxpr(lambda *xs: group_logprobs(MODEL, *xs))(PARAMS, ints(1, LONG), ints(1), ints(1, 2, LONG))
+    expected = flops.scoring_flops(CONFIG, 1, 2, LONG, LONG, LoraConfig())
+    assert product_flops(program.jaxpr, loop_trips=(CHUNKS - 1) / 2) == expected
+    whole = flops.scoring_flops(CONFIG, 1, 2, LONG, LONG, LoraConfig(), "whole")
+    saved = flops.attention_flops(CONFIG, 3 * LONG, LONG) * (CHUNKS - 1) / (2 * CHUNKS)
+    assert whole - expected == saved
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_gradients_in_chunks(remat):
+    model = MODEL.clone(remat="full" if remat else "none")
+
+    def loss(params, *xs):
+        return group_logprobs(model, params, *xs).logprobs.sum()
+
+    program = jax.make_jaxpr(jax.grad(loss))(PARAMS, ints(1, LONG), ints(1), ints(1, 2, LONG))
+    expected = flops.update_flops(CONFIG, 1, 2, LONG, LONG, LoraConfig(), remat)
+    assert product_flops(program.jaxpr, loop_trips=(CHUNKS - 1) / 2) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("remat", [False, True])
@@ -82,12 +109,12 @@ def test_xla_counts_the_same_where_nothing_is_in_a_loop():
     params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
     lowered = jax.jit(lambda *xs: group_logprobs(model, *xs)).lower(params, ints(P, S), ints(P), ints(P, M, T))
     counted = lowered.compile().cost_analysis()["flops"]
-    assert counted == pytest.approx(sum(flops.scoring_flops(config, P, M, S, T, LoraConfig())), rel=0.05)
+    assert counted == pytest.approx(flops.scoring_flops(config, P, M, S, T, LoraConfig()), rel=0.05)
 
 
 def test_the_model_flops_of_an_update_are_three_forward_passes():
     """Without recomputation the update differs only in the head, whose logits it computes a second time."""
     model = flops.model_update_flops(CONFIG, P, M, S, T)
-    assert model == 3 * sum(flops.scoring_flops(CONFIG, P, M, S, T, LoraConfig()))
+    assert model == 3 * flops.scoring_flops(CONFIG, P, M, S, T, LoraConfig())
     executed = flops.update_flops(CONFIG, P, M, S, T, LoraConfig(), remat=False)
     assert executed - model == flops.head_flops(CONFIG, P * M * T)

@@ -96,6 +96,29 @@ def test_a_sweep_ends_in_a_curve(tmp_path):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+def test_gpus_that_are_not_there_are_planned_by_arithmetic(planned):
+    """The arrays that formulas give, the same as in a plan with a compiler, and the reason why there is no more."""
+    devices, plan = planned
+    arguments = ("--topology", f"H200:{devices}", "--json", "--config.mesh.data=1", "--config.mesh.fsdp=-1")
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "XLA compiles for NVIDIA GPUs only where one is" in " ".join(done.stdout.split())
+    by_formula = json.loads(done.stdout.splitlines()[-1])
+    assert by_formula["compiled"] is False
+    assert by_formula["phases"].keys() == plan["phases"].keys()
+    for name, phase in by_formula["phases"].items():
+        assert phase["flops"] == plan["phases"][name]["flops"]
+        assert 0 < sum(phase["bytes"].values()) < plan["phases"][name]["peak_bytes"]
+        seconds = phase["flops"] / devices / 989e12
+        assert phase["times_s_estimate"]["compute"] == pytest.approx(seconds)
+    assert by_formula["phases"]["sampling"]["times_s_estimate"]["memory"] > 0
+
+
+def test_a_sweep_needs_a_compiler():
+    done = run("--topology", "H200:8", "--sweep", "n")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
 def test_a_topology_that_is_none_is_one_line():
     done = run("--topology", "v9:2x2")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

@@ -4,9 +4,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from pods_jax.config.schema import Config, RolloutConfig
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, make_mesh, replicated
-from pods_jax.planning.programs import lower_sampler
+from pods_jax.planning import flops
+from pods_jax.planning.generation import generation, lower_first_chunk, lower_last_chunk
+from pods_jax.planning.run_shapes import run_shapes
 from pods_jax.rollout import generate, sampler
 from pods_jax.rollout.decode import Drawing
 from pods_jax.rollout.layout import block_tokens, kv_bytes
@@ -50,11 +53,33 @@ def test_the_last_program_of_a_call_is_lowered_from_shapes(monkeypatch, chunk_si
     layouts = planned_passes([N] * P, kv_bytes(CONFIG, jnp.float32), S, T, 1, chunk_size, budget)
     whole = replicated(sharding.mesh)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), unstacked(params))
-    lowered = lower_sampler(
-        CONFIG, shapes, layouts[0], sharding, prompt_length=S, max_new_tokens=T, chunk_size=chunk_size,
-        drawing=Drawing(False, 0, 1.0, (), 0),
-    )  # fmt: skip
+    options = {"prompt_length": S, "max_new_tokens": T, "chunk_size": chunk_size}
+    options["drawing"] = Drawing(False, 0, 1.0, (), 0)
     assert [name for name, _ in called].count("begin") == len(layouts) == passes
-    last = ("begin" if chunk_size >= T else "proceed", arguments(lowered.args_info))
-    assert last in called
-    assert called[-1][0] == last[0]
+    first = lower_first_chunk(CONFIG, shapes, layouts[0], sharding, **options)
+    assert ("begin", arguments(first.args_info)) == called[0]
+    if chunk_size < T:
+        last = lower_last_chunk(CONFIG, shapes, layouts[0], sharding, **options)
+        assert ("proceed", arguments(last.args_info)) in called
+        assert called[-1][0] == "proceed"
+
+
+@pytest.mark.parametrize("T", [4, 8, 9])
+def test_the_sampling_programs_together_decode_every_token_once(T):
+    """Chunks of 4 tokens: all runs have the arithmetic of prefill and of T tokens with each chunk's cache."""
+    rollout = RolloutConfig(
+        num_prompts=P, num_generations=N, max_prompt_length=S, max_completion_length=T, chunk_size=4
+    )  # fmt: skip
+    run = run_shapes(Config(rollout=rollout), jax.devices()[:1])
+    found = {program.name: program for program in generation(run)}
+    assert list(found) == (["sampling"] if T == 4 else ["prefill", "sampling"])
+    rooms = {4: [], 8: [(4, 8)], 9: [(4, 8), (1, 9)]}[T]
+    cached = 3 * 4 + sum(tokens * room for tokens, room in rooms)
+    c = run.model.config
+    expected = flops.prefill_flops(c, P, S) + flops.decode_flops(c, P * N, S, T, cached)
+    assert sum(program.flops * program.runs for program in found.values()) == pytest.approx(expected)
+    if T == 9:
+        last = found["sampling"]
+        assert (last.runs, last.unknown_trips) == (2, 3)
+        token = last.given["KV cache"] / (P * N * 9 + 2 * P * S)  # blocks of 4 rollouts hold their prompt again
+        assert last.spared_bytes == pytest.approx(4 * P * N * token / 2)

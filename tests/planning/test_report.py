@@ -17,7 +17,7 @@ def swept(monkeypatch):
 
     def sweep(config, symbol, topology, devices, say, values):
         calls.append(values)
-        return SizeSweep(symbol, topology, None, [], None)
+        return SizeSweep(symbol, "a/model", topology, None, [], None)
 
     monkeypatch.setattr(report, "sweep_sizes", sweep)
     monkeypatch.setattr(report, "print_sweep", lambda curve, console: None)

@@ -1,9 +1,10 @@
 """Where a curve meets a chip's memory."""
 
 import pytest
+from matplotlib.axes import Axes
 
 from pods_jax.planning.chips import CHIPS
-from pods_jax.planning.size_sweep import Point, SizeSweep, largest_that_fits
+from pods_jax.planning.size_sweep import Point, SizeSweep, draw, largest_that_fits
 
 
 def point(value, peak_bytes, compiled=True):
@@ -15,7 +16,14 @@ def test_memory_runs_out_where_the_line_says():
     points = [point(v, 2 * 10**9 + v * 10**9 // 2) for v in (2, 4, 8)] + [point(64, 10**12, compiled=False)]
     largest = largest_that_fits(points, "v5e")
     assert largest == int((CHIPS["v5e"].hbm_bytes - 2 * 10**9) / (10**9 / 2))
-    assert SizeSweep("m", "v5e:1x1", "v5e", points, largest).largest_rollouts == 4 * largest
+    assert SizeSweep("m", "a/model", "v5e:1x1", "v5e", points, largest).largest_rollouts == 4 * largest
+
+
+def test_a_figure_names_its_model(monkeypatch, tmp_path):
+    titles = []
+    monkeypatch.setattr(Axes, "set_title", lambda self, title, *args, **options: titles.append(title))
+    draw(SizeSweep("m", "org/model", "v5e:1x1", "v5e", [point(2, 100), point(4, 200)], None), tmp_path / "c.png")
+    assert titles == ["org/model on v5e:1x1"]
 
 
 @pytest.mark.parametrize("chip", ["v5e", None])

@@ -103,9 +103,9 @@ from pods_jax.training.stopping import StopRequest
 
 with StopRequest(exit_code=75) as stop:
     with stop.at_once() if sys.argv[1] == "at once" else contextlib.nullcontext():
-        print("ready", flush=True)
         libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
         libc.pthread_mutex_lock(mutex)
+        print("ready", flush=True)
         libc.pthread_mutex_lock(mutex)  # as inside a compiler: no signal reaches Python
 """
 
@@ -114,6 +114,7 @@ with StopRequest(exit_code=75) as stop:
 def test_a_process_inside_a_compiler_is_heard_and_ended(moment, signals, code):
     process = started(["-c", DEAF, moment])
     wait_for(process, "ready")
+    time.sleep(1)  # until it is deaf
     for _ in range(signals - 1):
         process.send_signal(signal.SIGINT)
         assert process.stderr.readline() == "\n"

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pods_jax.analysis.report import SAMPLES, report_html, write_report
 from pods_jax.analysis.report_figures import draw_rewards, draw_seconds, health_columns
+from pods_jax.analysis.run_report import SAMPLES, report_html, write_report
 from pods_jax.analysis.runs import read_run
 from pods_jax.analysis.style import new_figure
 from pods_jax.config.schema import default_config
