@@ -1,7 +1,7 @@
 """Tables of what the papers' sizes need, compiled ahead of time for TPU slices that are not there, for the documents.
 
     python experiments/hardware.py attention    # docs/planning/attention.json, and its table on the terminal
-    python experiments/hardware.py slices       # docs/planning/slices.json: the smallest slice for each config
+    python experiments/hardware.py slices       # docs/planning/slices.json: the smallest slice of each config
     python experiments/hardware.py layouts      # docs/planning/layouts.json: what an update sends, by its layout
 
 Results are written as they come, and what a file already has is not compiled again. It needs the extra `plan`.
@@ -88,7 +88,7 @@ def attention_table(rows: list[dict[str, Any]]) -> str:
         "| model | T | " + " | ".join(f"`{a}`" for a in IMPLEMENTATIONS) + " |",
         "|---" * (2 + len(IMPLEMENTATIONS)) + "|",
     ]
-    for model in MODELS:
+    for model in (m for m in MODELS if any(row["model"] == m for row in rows)):
         for T in LENGTHS:
             cells = [_temporaries(by_cell.get((model, T, a))) for a in IMPLEMENTATIONS]
             lines.append(f"| {model.split('/')[1]} | {T:,} | {' | '.join(cells)} |")
@@ -100,7 +100,8 @@ def _temporaries(row: dict[str, Any] | None) -> str:
         return "not compiled"
     if not row["fits"]:
         return f"more than the chip: {row['bytes'] / GiB:.0f} GiB"
-    return f"{row['bytes'] / GiB:.2f} GiB, {row['moved_bytes'] / 1e9:.1f} GB"
+    moved = f", {row['moved_bytes'] / 1e9:.1f} GB" if "moved_bytes" in row else ""
+    return f"{row['bytes'] / GiB:.2f} GiB{moved}"
 
 
 # ---------------------------------------------------------------- slices

@@ -5,9 +5,11 @@
     python experiments/study.py --part main --no-runs --document docs/results.md   # tables anew, into a document
 
 Parts: `main` (methods), `ablations` (n, m, statistics), `larger` (a policy of ten times the parameters), `allocation`
-(who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `costs` (seconds per step, of
-which all times are made: the machine must be quiet). The comparisons are data, in `experiments/study/definition.py`;
-docs/results.md has the results. --json ends with one line that has every number.
+(who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `smollm2` (the methods on a
+pretrained language model; days; what is finished is in docs/results/smollm2, and the rest goes on from there), `costs`
+(seconds per step, of which all times are made: the machine must be quiet). The comparisons are data, in
+`experiments/study/definition.py` and `smollm2.py`; docs/results.md has the results. --json ends with one line that has
+every number.
 """
 
 import argparse
@@ -18,7 +20,8 @@ from pods_jax.cli import main_with_errors, print_json
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder
 
-PARTS = ("main", "ablations", "larger", "allocation", "small_batch", "costs")
+PARTS = ("main", "ablations", "larger", "allocation", "small_batch", "smollm2", "costs")
+RECORDS = Path(__file__).parents[1] / "docs" / "results" / "smollm2"
 
 
 def main() -> None:
@@ -31,15 +34,20 @@ def main() -> None:
         raise UserError(f"no document {args.document}")
     from study import stages
     from study.definition import FULL, QUICK
+    from study.smollm2 import FULL_EXTENT, QUICK_EXTENT
 
     study = QUICK if args.quick else FULL
+    extent = QUICK_EXTENT if args.quick else FULL_EXTENT
+    records = args.records or (workdir / "records" if args.quick else RECORDS)
     parts = PARTS if args.part == "all" else (args.part,)
     failed = {}
     if not args.no_runs:
-        failed = stages.make_runs(study, [p for p in parts if p != stages.COSTS], workdir, args.workers, args.seeds)
+        failed = stages.make_runs(study, [p for p in parts if p in study.parts], workdir, args.workers, args.seeds)
         if stages.COSTS in parts:
             stages.measure_costs(study, workdir)
-    results = stages.write_results(study, parts, workdir, out, args.document)
+        if stages.SMOLLM2 in parts:
+            failed |= stages.make_trials(extent, workdir, records)
+    results = stages.write_results(study, extent, parts, workdir, records, out, args.document)
     if args.json:
         print_json({"failed": failed, "results": results})
     sys.exit(1 if failed else 0)
@@ -53,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workdir", type=Path, help="the folder of all workdirs (default: runs/study, with --quick runs/study-quick)")
     add("--workers", type=int, default=2, help="runs at a time, each on a core of its own (default: 2)")
     add("--seeds", type=int, metavar="N", help="only the first N seeds of each part (default: all)")
+    add("--records", type=Path, help="the folder of smollm2's small files (default: docs/results/smollm2)")
     add("--no-runs", action="store_true", help="tables and figures of what is there")
     add("--out", type=Path, help="where JSON files and figures go (default: WORKDIR/results)")
     add("--document", type=Path, metavar="FILE", help="a Markdown file whose tables are written anew")

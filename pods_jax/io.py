@@ -1,15 +1,20 @@
 """Reading and writing files. A refusal by the system becomes a UserError that names the folder and its role."""
 
 import contextlib
+import fcntl
 import json
 import math
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pods_jax.errors import UserError
 from pods_jax.fields import one_line
+
+PARTIAL = ".partial"
+"""End of the names of files that are being written."""
 
 
 def local_path(path: str | Path, role: str) -> Path:
@@ -51,12 +56,43 @@ def refuse_unwritable(path: Path, role: str) -> None:
 
 def write_atomic(path: Path, text: str) -> None:
     """Replaces a file entirely or not at all, even if the machine loses power."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(path.name + PARTIAL)
     with open(partial, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
+
+
+def write_shared(path: Path, content: bytes) -> None:
+    """Replaces a file of a folder that several processes write to, entirely or not at all.
+
+    Removes what killed processes have left behind there. Such files are told from those being written by a lock, which
+    ends with its process.
+
+    Raises:
+      OSError: the system refuses.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_partial(path.parent)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=PARTIAL, delete=False) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except OSError:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def remove_partial(folder: Path) -> None:
+    """Removes the files that `write_shared` had begun in processes which were killed."""
+    for path in folder.glob(f"*{PARTIAL}"):
+        with contextlib.suppress(OSError), path.open("rb") as file:  # another process writes it, or has just removed it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -124,7 +124,7 @@ PODS = ("pods", "larger-pods")
 """The variants of PODS at the main sizes; each measurement of step costs has one of them."""
 
 LEARNING: Mapping[str, Table] = {
-    "main": Table(("grpo_ga", "grpo", "pods", "random", "max_reward", "percentile"), ("grpo_ga", "grpo")),
+    "main": Table(("grpo_ga", "grpo", "pods", "random", "max_reward", "percentile"), ("grpo_ga", "grpo", "pods")),
     "n": Table(("grpo", "n=32", "pods", "n=128", "n=256"), ("grpo",)),
     "m": Table(("m=2", "m=4", "m=8", "pods", "m=32", "grpo_ga"), ("grpo_ga",)),
     "statistics": Table(("pods", "statistics=group"), ("pods",)),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pods_jax.errors import UserError
 from study.definition import ALLOCATION, ANSWERS, LEARNING, VARIANTS
+from study.smollm2 import METHODS
 from study.tables import Numbers
 
 _BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -28,6 +29,7 @@ def fill(document: Path, blocks: Mapping[str, str]) -> None:
 def blocks_of(results: Mapping[str, Numbers]) -> dict[str, str]:
     """The blocks of the given results by name: those of `LEARNING`, `ALLOCATION` and the step costs, and "answer"."""
     block_of = dict.fromkeys(LEARNING, learning_block) | dict.fromkeys(ALLOCATION, allocation_block)
+    block_of["smollm2"] = trials_block
     blocks = {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
     if {answer.table for answer in ANSWERS} <= results.keys():
         blocks["answer"] = answer_block(results)
@@ -44,20 +46,22 @@ def answer_block(results: Mapping[str, Numbers]) -> str:
             continue
         found = measured[answer.variant][str(answer.threshold)]["paired"]
         rows.append([answer.question, answer.paper, _interval(found, len(numbers["seeds"])), f"`{answer.table}`"])
-    num = sum(_num_intervals(numbers) for numbers in results.values())
+    num = sum(map(_num_intervals, results.values()))
     text = f"There are {num} paired intervals of 95 % on this page: by chance, some {num / 20:.0f} miss their ratio."
     return f"{_table(['ratio of costs', 'paper', 'here', 'table'], rows)}\n\n{text}"
 
 
 def _ratios(numbers: Numbers) -> Numbers:
-    """The ratios of a table by baseline and variant; none in a table of step costs."""
+    """The ratios of a table by baseline and variant; none in a table of step costs or of trials."""
     return numbers.get("speed_ups") or numbers.get("ratios") or {}
 
 
 def _num_intervals(numbers: Numbers) -> int:
-    """Number of paired ratios with an interval in a table."""
+    """Number of paired ratios with an interval in a table, or in those of all settings of trials."""
+    if settings := [table for table in numbers.values() if isinstance(table, dict) and "tuning" in table]:
+        return sum(map(_num_trial_intervals, settings))
     thresholds = [t for rows in _ratios(numbers).values() for found in rows.values() for t in found.values()]
-    return sum(_finite(t["paired"]["low"]) for t in thresholds if "paired" in t)
+    return sum(_finite(t[key]["low"]) for t in thresholds for key in ("paired", "equal_budgets") if key in t)
 
 
 def learning_block(numbers: Numbers) -> str:
@@ -76,7 +80,7 @@ def _rows_table(numbers: Numbers, thresholds: Sequence[str]) -> str:
         [
             _label(name), f"{r['n']} -> {r['m']}", f"{1000 * r['seconds_per_step']['step']:.0f}",
             _percent(r["best"], 1),
-            _plus_minus(r["last"], r["last_half_width"]),
+            _share(r["last"], r["last_half_width"]),
         ]
         + [_pair(r["steps_to"][t], r["seconds_to"][t]) for t in thresholds]
         for name, r in numbers["rows"].items()
@@ -159,14 +163,87 @@ def allocation_block(numbers: Numbers) -> str:
 def _rollout_ratio_table(baseline: str, by_variant: Mapping[str, Numbers], targets: Sequence[str], seeds: int) -> str:
     head = [f"rollouts of {_label(baseline)} over those of", "99 % of its best"]
     for t in targets:
-        head += [f"to {_percent(t)}", "paired"]
+        head += [f"to {_percent(t)}", "paired", "equal budgets"]
     rows = []
     for name, found in by_variant.items():
         cells = [_label(name), _ratio(found["99 %"])]
         for t in targets:
-            cells += [_ratio(found[t]), _interval(found[t]["paired"], seeds)]
+            cells += [_ratio(found[t]), *(_interval(found[t][key], seeds) for key in ("paired", "equal_budgets"))]
         rows.append(cells)
     return _table(head, rows)
+
+
+# ---------------------------------------------------------------- trials of a language model
+
+
+def trials_block(numbers: Numbers) -> str:
+    """Each setting's costs to thresholds, ratios, and learning rates; a line where no setting has a reported run."""
+    if not numbers:
+        return "No reported run is finished yet."
+    return "\n\n".join(_setting_block(name, table) for name, table in numbers.items())
+
+
+def _setting_block(name: str, table: Numbers) -> str:
+    runs = sum(len(row["seeds"]) for row in table["rows"].values())
+    intervals = _num_trial_intervals(table)
+    text = (
+        f"**{name}**: {runs} reported run(s), {table['hours']:.1f} hours with those that chose learning rates; "
+        f"{intervals} paired intervals of 95 %."
+    )
+    ratios = [_trial_ratio_table(b, rows, table["thresholds"]) for b, rows in table["ratios"].items() if rows]
+    return "\n\n".join([text, _trial_rows(table), *ratios, _rates(table["tuning"])])
+
+
+def _num_trial_intervals(table: Numbers) -> int:
+    """Number of paired ratios with an interval."""
+    by_method = [found for rows in table["ratios"].values() for found in rows.values()]
+    return sum(_finite(r["low"]) for found in by_method for by_cost in found.values() for r in by_cost.values())
+
+
+def _trial_rows(table: Numbers) -> str:
+    thresholds = [str(t) for t in table["thresholds"]]
+    head = ["method", "n -> m", "rate", "seeds", "before", "after the last step", "rollouts in all"]
+    head += [f"rollouts (steps) to {_percent(t)}" for t in thresholds]
+    rows = [
+        [
+            METHODS[name].look.label, f"{r['n']} -> {r['m']}", f"{r['rate']:g}", len(r["seeds"]),
+            _percent_interval(r["first"]), _percent_interval(r["last"]), f"{r['budget']['rollouts']:,.0f}",
+        ]
+        + [_trial_spent(r["to"][t]) for t in thresholds]
+        for name, r in table["rows"].items()
+    ]  # fmt: skip
+    return _table(head, rows)
+
+
+def _trial_spent(found: Numbers) -> str:
+    """The geometric means over the seeds that get there, and how many they are."""
+    seeds = len(found["rollouts"]["by_seed"])
+    reached = f"{found['rollouts']['num']} of {seeds} seeds"
+    if not found["rollouts"]["num"]:
+        return reached
+    return f"{found['rollouts']['value']:,.0f} ({found['steps']['value']:.0f}; {reached})"
+
+
+def _trial_ratio_table(baseline: str, by_method: Mapping[str, Numbers], thresholds: Sequence[float]) -> str:
+    costs = list(next(iter(next(iter(by_method.values())).values())))
+    head = [f"cost of {METHODS[baseline].look.label} over that of"]
+    head += [f"{cost} to {_percent(t)}" for t in thresholds for cost in costs]
+    rows = [
+        [METHODS[name].look.label]
+        + [_interval(found[str(t)][c], found[str(t)][c]["pairs"]) for t in thresholds for c in costs]
+        for name, found in by_method.items()
+    ]
+    return _table(head, rows)
+
+
+def _rates(tuning: Mapping[str, Mapping[str, float]]) -> str:
+    """The learning rates that were tried, each with its score."""
+    found = [
+        f"{METHODS[method].look.label} " + ", ".join(f"{rate}: {_percent(score, 1)}" for rate, score in scores.items())
+        for method, scores in tuning.items()
+        if scores
+    ]
+    return f"Mean accuracy by learning rate on the seed that chose it: {'; '.join(found)}."
 
 
 # ---------------------------------------------------------------- cells
@@ -199,16 +276,20 @@ def _percent(value: float | str, digits: int = 0) -> str:
 
 
 def _accuracy(found: Numbers | None) -> str:
-    return "ended" if found is None else _plus_minus(found["mean"], found["half_width"])
+    return "ended" if found is None else _share(found["mean"], found["half_width"])
 
 
 def _percent_interval(found: Numbers) -> str:
-    return _plus_minus(found["value"], found["high"] - found["value"] if _finite(found["high"]) else None)
+    return _share(found["value"], found["high"] - found["value"] if _finite(found["high"]) else None)
 
 
-def _plus_minus(value: float, half_width: float | None) -> str:
-    """A share in per cent; one seed has no half-width, which is NaN, or null in a file."""
-    return f"{_percent(value, 1)} ± {_number(100 * half_width if _finite(half_width) else None, '.1f')}"
+def _share(value: float, half_width: float | None) -> str:
+    """A share in per cent with its interval, cut at 0 and 100; one seed has none: its half-width is NaN or null."""
+    if not _finite(half_width):
+        return f"{_percent(value, 1)} [-, -]"
+    low = max(0.0, value - half_width)
+    high = min(1.0, value + half_width)
+    return f"{_percent(value, 1)} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _ratio(found: Numbers) -> str:

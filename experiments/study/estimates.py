@@ -65,6 +65,11 @@ def num_censored(baseline: Sequence[float], method: Sequence[float]) -> int:
     return sum(math.isfinite(b) != math.isfinite(m) for b, m in zip(baseline, method, strict=True))
 
 
+def cut(costs: Sequence[float], budget: float) -> list[float]:
+    """The costs, with inf (not there) in place of those beyond a budget."""
+    return [cost if cost <= budget else math.inf for cost in costs]
+
+
 @dataclasses.dataclass(frozen=True)
 class CostModel:
     """The fit of seconds per step = a + b n + c m by least squares; error: its largest relative error."""

@@ -1,17 +1,18 @@
 """The study's figures, as PNG files."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from pods_jax.analysis.curves import PHASES
-from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, draw_curves
+from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, add_note, draw_curves
 from pods_jax.analysis.style import LOOKS, Look, new_figure
 from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
 from study.estimates import CostModel
+from study.smollm2 import METHODS, Extent
 from study.tables import (
     Found,
     Numbers,
@@ -23,8 +24,13 @@ from study.tables import (
     seconds_by_size,
     step_curves,
 )
+from study.trial_tables import WINDOW as TRIAL_WINDOW
+from study.trial_tables import curves as trial_curves
+from study.trial_tables import reported
+from study.trials import Records
 
 TIME = "training time: steps x common step cost (s)"
+TRIAL_AXES = {"step": "training step", "rollouts/generated": "rollouts generated"}
 METHOD_TABLES = ("main", "larger")
 """Tables of methods, whose progress per step is drawn too."""
 ACCURACY = "test accuracy at T = 1 (%)"
@@ -42,13 +48,13 @@ def draw_learning(name: str, workdir: Path, costs: Numbers, out: Path) -> list[P
 def _draw_over_time(name: str, found: Found, costs: Numbers, path: Path) -> Path:
     curves = in_seconds(step_curves(found), costs)
     lines = [Line(_look(name, v), curves[v], _phases(costs["variants"][v]["seconds"])) for v in curves]
-    accuracy_and_cost(path, lines, Panel(TIME, ACCURACY, threshold=THRESHOLDS[1]), _note(found))
+    accuracy_and_cost(path, lines, Panel(TIME, ACCURACY, thresholds=(THRESHOLDS[1],)), _note(found))
     return path
 
 
 def _draw_over_steps(name: str, found: Found, path: Path) -> Path:
     lines = [Line(_look(name, v), c, {}) for v, c in step_curves(found).items()]
-    return _draw_only_curves(path, lines, Panel("training step", ACCURACY, threshold=THRESHOLDS[1]))
+    return _draw_only_curves(path, lines, Panel("training step", ACCURACY, thresholds=(THRESHOLDS[1],)))
 
 
 def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
@@ -56,7 +62,7 @@ def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
     table = ALLOCATION[name]
     curves = rollout_curves(find(table, workdir))
     lines = [Line(VARIANTS[v].look, c, {}) for v, c in curves.items()]
-    panel = Panel("rollouts generated, all counted", ACCURACY, threshold=TARGETS[-1])
+    panel = Panel("rollouts generated, all counted", ACCURACY, thresholds=TARGETS)
     return _draw_only_curves(out / f"{name}.png", lines, panel, x_max=2 * curves[table.baselines[0]].x[-1])
 
 
@@ -66,6 +72,52 @@ def _draw_only_curves(path: Path, lines: list[Line], panel: Panel, x_max: float 
         draw_curves(axes, lines, panel)
         axes.set_xlim(right=x_max)
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        figure.savefig(path)
+    return path
+
+
+def draw_trials(extent: Extent, records: Records, out: Path) -> list[Path]:
+    """Draws each setting that has a reported run as smollm2_NAME.png: a column for each wave of methods."""
+    drawn = []
+    for setting in extent.settings:
+        waves = [_trial_lines(extent, setting.name, wave, records) for wave in extent.waves]
+        waves = [runs for runs in waves if runs]
+        if waves:
+            drawn.append(_draw_setting(setting.name, waves, setting.thresholds, out / f"smollm2_{setting.name}.png"))
+    return drawn
+
+
+def _trial_lines(extent: Extent, setting: str, wave: Sequence[str], records: Records) -> dict[str, dict[str, Line]]:
+    """Lines by axis and method, of the methods that have a reported run."""
+    runs = {method: reported(extent, setting, method, records) for method in wave}
+    present = {method: found for method, found in runs.items() if found}
+    lines = {
+        axis: {
+            m: Line(_counted(METHODS[m].look, len(found)), trial_curves(found, axis), {})
+            for m, found in present.items()
+        }
+        for axis in TRIAL_AXES
+    }
+    return lines if present else {}
+
+
+def _counted(look: Look, seeds: int) -> Look:
+    return dataclasses.replace(look, label=f"{look.label} ({seeds} seed{'s' if seeds > 1 else ''})")
+
+
+def _draw_setting(name: str, waves: Sequence[Mapping], thresholds: Sequence[float], path: Path) -> Path:
+    note = (
+        f"{name}: greedy accuracy on 64 test problems, means of the last {TRIAL_WINDOW} evaluations over seeds; bands "
+        "are Student's 95 % intervals. Dotted: the thresholds. All rollouts generated count, trained on or not."
+    )
+    with new_figure(height_in=2.3 * len(TRIAL_AXES) + 0.3) as figure:
+        grid = figure.subplots(len(TRIAL_AXES), len(waves), squeeze=False, sharey=True)
+        for row, (axis, label) in zip(grid, TRIAL_AXES.items(), strict=True):
+            for axes, wave in zip(row, waves, strict=True):
+                draw_curves(axes, list(wave[axis].values()), Panel(label, "accuracy (%)", thresholds=thresholds))
+        for axes in grid[0]:
+            axes.legend(loc="upper left")
+        add_note(figure, note)
         figure.savefig(path)
     return path
 
@@ -122,6 +174,6 @@ def _phases(seconds: Mapping[str, float]) -> dict[str, float]:
 
 def _note(found: Found) -> str:
     return (
-        f"Means of {len(found.seeds)} seed(s), running over {WINDOW} evaluations; bands are 1.96 standard errors. "
+        f"Means of {len(found.seeds)} seed(s), of the last {WINDOW} evaluations; bands are Student's 95 % intervals. "
         f"Dotted: {100 * THRESHOLDS[1]:.0f} %. Evaluation and compilation are not training time."
     )

@@ -1,19 +1,23 @@
 """Stages of the study: runs are made, step costs measured, and results written; each goes on where it was stopped."""
 
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pods_jax.errors import UserError
-from pods_jax.io import finite, read_json
+from pods_jax.io import finite, make_folder, read_json
 from pods_jax.training import sweep
-from study import document, plots, tables
+from study import document, plots, tables, trial_tables, trials
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
+from study.smollm2 import Extent, Setting
 from study.step_costs import measure
 from study.tables import Numbers
 
 COSTS = "costs"
 """Name of the stage that measures step costs, beside the names of the study's parts."""
+SMOLLM2 = "smollm2"
+"""Name of the part with a pretrained language model."""
 
 
 def make_runs(study: Study, parts: Iterable[str], workdir: Path, workers: int, num_seeds: int | None) -> dict[str, str]:
@@ -45,6 +49,24 @@ def _run(study: Study, name: str, seed: int, workdir: Path) -> sweep.SweepRun:
     return sweep.SweepRun(VARIANTS[name].spec, overrides, seed, workdir / name / f"seed={seed}")
 
 
+def make_trials(extent: Extent, workdir: Path, records: Path) -> dict[str, str]:
+    """Makes the trials of a language model that have no record; returns the problem of the one that failed, by name.
+
+    One run at a time, on all cores: it needs the memory. Its weights are deleted once its record is written.
+    """
+    make_folder(records, "folder of records")
+    script = Path(__file__).parents[1] / "train.py"
+
+    def make(setting: Setting, trial: trials.Trial, overrides: tuple[str, ...]) -> Path | str:
+        run = sweep.SweepRun(setting.spec, overrides, trial.seed, workdir / SMOLLM2 / trial.name)
+        sweep.check([run])
+        failed = sweep.work_off(sweep.Sweep(script, workers=1), [run])
+        shutil.rmtree(run.workdir / "checkpoints", ignore_errors=True)
+        return next(iter(failed.values()), run.workdir)
+
+    return trials.make_all(extent, records, make)
+
+
 def measure_costs(study: Study, workdir: Path) -> None:
     """Writes WORKDIR/NAME.json for each of the study's step costs, unless it is there."""
     for name, variants in study.costs.items():
@@ -58,7 +80,13 @@ def measure_costs(study: Study, workdir: Path) -> None:
 
 
 def write_results(
-    study: Study, parts: Sequence[str], workdir: Path, out: Path, document_file: Path | None
+    study: Study,
+    extent: Extent,
+    parts: Sequence[str],
+    workdir: Path,
+    records: Path,
+    out: Path,
+    document_file: Path | None,
 ) -> dict[str, Numbers]:
     """Writes a JSON file and a figure for each table of the parts.
 
@@ -68,7 +96,7 @@ def write_results(
       UserError: runs or step costs are missing, or the document has no place for a table.
     """
     results = {}
-    names = [table for part in parts if part != COSTS for table in study.parts[part].tables]
+    names = [table for part in parts if part in study.parts for table in study.parts[part].tables]
     costs = _read_costs(study, names, COSTS in parts, workdir)
     for name in names:
         if name in LEARNING:
@@ -81,6 +109,10 @@ def write_results(
     for name, measured in costs.items():
         results[name] = tables.cost_table(measured)
         plots.draw_costs(name, measured, out)
+    if SMOLLM2 in parts:
+        found = trials.read_records(extent, records)
+        results[SMOLLM2] = trial_tables.trial_table(extent, found)
+        plots.draw_trials(extent, found, out)
     for name, numbers in results.items():
         (out / f"{name}.json").write_text(json.dumps(finite(numbers), indent=1) + "\n")
     blocks = document.blocks_of(read_results(out))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from pods_jax.analysis.curves import PHASES
 from pods_jax.config.load import load_config
@@ -83,12 +84,27 @@ def fastest(times: Mapping[int, list[StepSeconds]]) -> dict[str, Any]:
     """The micro-batch with the least median step, given the times of each.
 
     Returns:
-      "micro_batch"; "seconds": its medians by phase; "step_by_micro_batch": the median step of every micro-batch.
+      "micro_batch"; "seconds": its medians by phase; "step_interval": that of the median step (`median_interval`);
+      "step_by_micro_batch": the median step of every micro-batch.
     """
     medians = {micro: float(np.median([t["step"] for t in steps])) for micro, steps in times.items()}
     best = min(medians, key=medians.get)
     seconds = {phase: float(np.median([t[phase] for t in times[best]])) for phase in times[best][0]}
-    return {"micro_batch": best, "seconds": seconds, "step_by_micro_batch": medians}
+    interval = median_interval([t["step"] for t in times[best]])
+    return {"micro_batch": best, "seconds": seconds, "step_interval": interval, "step_by_micro_batch": medians}
+
+
+def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Bounds of the median without assumptions about the distribution: two of the values, by their ranks.
+
+    The number of values below the median is binomial with probability 1/2. Too few values, below six for 95 %, have no
+    such interval: None.
+    """
+    below = int(stats.binom.ppf((1 - level) / 2, len(values), 0.5))  # at the most so many, with less than the rest
+    if below < 1:
+        return None
+    ordered = sorted(values)
+    return ordered[below - 1], ordered[-below]
 
 
 def config_of(study: Study, name: str, *overrides: str) -> Config:

@@ -15,6 +15,7 @@ from study.definition import PODS, TARGETS, THRESHOLDS, WINDOW, Table
 from study.estimates import (
     CostModel,
     censored_ratio,
+    cut,
     fit_costs,
     geometric_mean,
     mean_interval,
@@ -128,9 +129,9 @@ def _speed_ups(baseline: str, name: str, steps: Mapping[str, Curves], seconds: M
     "paired": the geometric mean over seeds; "steps": the same in steps instead of seconds. The ratio of the two is that
     of the step costs. The 99 % rule is one of mean curves and has no pairs.
     """
-    rows = {"99 %": dataclasses.asdict(speed_up(seconds[baseline], seconds[name]))}
+    rows = {"99 %": dataclasses.asdict(speed_up(seconds[baseline], seconds[name], paired=True))}
     for t in THRESHOLDS:
-        rows[str(t)] = dataclasses.asdict(speed_up(seconds[baseline], seconds[name], threshold=t)) | {
+        rows[str(t)] = dataclasses.asdict(speed_up(seconds[baseline], seconds[name], threshold=t, paired=True)) | {
             key: dataclasses.asdict(paired_ratio(_reaches(curves[baseline], t), _reaches(curves[name], t)))
             for key, curves in (("paired", seconds), ("steps", steps))
         }
@@ -271,11 +272,17 @@ def _steps_at(run: RunRecord, rollouts: float) -> int:
 
 
 def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], rows: Numbers) -> Numbers:
-    """By target and "99 %" of the baseline's best mean: `speed_up` of mean curves over rollouts, and "paired"."""
-    ratios = {"99 %": dataclasses.asdict(speed_up(curves[baseline], curves[name]))}
+    """By target and "99 %" of the baseline's best mean: `speed_up` of mean curves over rollouts.
+
+    Targets have the ratios "paired" and "equal_budgets" too.
+    """
+    ratios = {"99 %": dataclasses.asdict(speed_up(curves[baseline], curves[name], paired=True))}
     for t in TARGETS:
-        of_means = dataclasses.asdict(speed_up(curves[baseline], curves[name], threshold=t))
-        ratios[str(t)] = of_means | {"paired": paired_rollouts(rows[baseline], rows[name], str(t))}
+        of_means = dataclasses.asdict(speed_up(curves[baseline], curves[name], threshold=t, paired=True))
+        ratios[str(t)] = of_means | {
+            "paired": paired_rollouts(rows[baseline], rows[name], str(t)),
+            "equal_budgets": equal_budgets(rows[baseline], rows[name], str(t)),
+        }
     return ratios
 
 
@@ -287,7 +294,19 @@ def paired_rollouts(baseline: Numbers, method: Numbers, target: str) -> Numbers:
     """
     theirs = _by_seed(baseline, target)
     ours = _by_seed(method, target)
-    ratio = censored_ratio(theirs, ours, baseline["rollouts/generated"], method["rollouts/generated"])
+    return _censored(theirs, ours, baseline["rollouts/generated"], method["rollouts/generated"])
+
+
+def equal_budgets(baseline: Numbers, method: Numbers, target: str) -> Numbers:
+    """As `paired_rollouts`, with both sides cut at the smaller of the two budgets: none had more to spend."""
+    budget = min(baseline["rollouts/generated"], method["rollouts/generated"])
+    theirs = cut(_by_seed(baseline, target), budget)
+    ours = cut(_by_seed(method, target), budget)
+    return _censored(theirs, ours, budget, budget)
+
+
+def _censored(theirs: list[float], ours: list[float], their_budget: float, our_budget: float) -> Numbers:
+    ratio = censored_ratio(theirs, ours, their_budget, our_budget)
     return dataclasses.asdict(ratio) | {"censored": num_censored(theirs, ours)}
 
 

@@ -166,9 +166,9 @@ def panel_of(view: View) -> Panel:
 def _note(groups: Sequence[RunGroup], view: View) -> str:
     counts = sorted({len(g.runs) for g in groups})
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    smoothed = f" Running means over {view.window} evaluations." if view.window > 1 else ""
+    smoothed = f" Means of the last {view.window} evaluations." if view.window > 1 else ""
     data_set = groups[0].data_set
-    return f"Test problems of {data_set}; bands are 1.96 standard errors over {runs} run(s) of each.{smoothed}"
+    return f"Test problems of {data_set}; bands are Student's 95 % intervals over {runs} run(s) of each.{smoothed}"
 
 
 # ---------------------------------------------------------------- numbers

@@ -36,7 +36,7 @@ class Panel:
       y_scale: factor from values to what is drawn, such as 100 for per cent.
       fit_from: points before this x do not count for the range of y: a first one far below would flatten the rest.
       y_max: bound of the range of y and of bands, such as 100 for per cent; the other bound is 0.
-      threshold: value of a dotted line, in the unit of the values.
+      thresholds: values of dotted lines, in the unit of the values.
     """
 
     x_label: str
@@ -44,7 +44,7 @@ class Panel:
     y_scale: float = 100.0
     fit_from: float = -np.inf
     y_max: float = 100.0
-    threshold: float | None = None
+    thresholds: Sequence[float] = ()
 
 
 def lengths_panel(x_label: str) -> Panel:
@@ -53,7 +53,7 @@ def lengths_panel(x_label: str) -> Panel:
 
 
 def accuracy_and_cost(path: Path, lines: Sequence[Line], panel: Panel, note: str = "") -> None:
-    """Draws mean curves with bands of 1.96 standard errors on the left, seconds a step on the right, as a PNG.
+    """Draws mean curves with bands of their 95 % intervals on the left, seconds a step on the right, as a PNG.
 
     Long labels are above the panels and numbered; the bars then bear the numbers.
 
@@ -112,8 +112,8 @@ def draw_curves(axes: Axes, lines: Sequence[Line], panel: Panel, headroom: float
     headroom: free space on top, as a share of the range.
     """
     ranges = [_draw_curve(axes, line, panel) for line in lines]
-    if panel.threshold is not None:
-        axes.axhline(panel.y_scale * panel.threshold, color="#444444", linestyle=":", linewidth=0.8, zorder=1)
+    for threshold in panel.thresholds:
+        axes.axhline(panel.y_scale * threshold, color="#444444", linestyle=":", linewidth=0.8, zorder=1)
     low = max(min(low for low, _ in ranges), 0.0)
     high = min(max(high for _, high in ranges), panel.y_max)
     span = (high - low) or 1.0
@@ -135,21 +135,29 @@ def _draw_curve(axes: Axes, line: Line, panel: Panel) -> tuple[float, float]:
     return float(np.min((mean - known_half)[counts])), float(np.max((mean + known_half)[counts]))
 
 
+HATCHES = ("", "////", "....", "xxxx", "----")
+"""Patterns of the phases of a step, in their order, which can be told apart in print and without colours."""
+
+
 def draw_costs(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draws bars of seconds a step, phases stacked from dark to light, with the sum on top."""
+    """Draws bars of seconds a step with the sum on top; stacked phases differ in their hatch and lightness."""
     phases = list(lines[0].seconds)
-    alphas = [1 - 0.8 * i / len(phases) for i in range(len(phases))]
+    styles = [{"alpha": 1 - 0.7 * i / len(phases), "hatch": HATCHES[i % len(HATCHES)]} for i in range(len(phases))]
     sums = np.zeros(len(lines))
-    for phase, alpha in zip(phases, alphas, strict=True):
+    for phase, style in zip(phases, styles, strict=True):
         heights = np.array([line.seconds[phase] for line in lines])
-        axes.bar(range(len(lines)), heights, 0.65, sums, color=[line.look.color for line in lines], alpha=alpha)
+        colors = [line.look.color for line in lines]
+        axes.bar(range(len(lines)), heights, 0.65, sums, color=colors, edgecolor="white", linewidth=0, **style)
         sums += heights
     _label_bars(axes, [line.look.label for line in lines], sums)
     axes.set(ylabel="seconds per step", ylim=(0, 1.12 * sums.max()))
     axes.grid(axis="x", visible=False)
     if len(phases) > 1:
-        keys = [Patch(color="black", alpha=a, label=p) for p, a in zip(phases, alphas, strict=True)]
-        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1), reverse=True, handlelength=1)
+        keys = [
+            Patch(facecolor="black", edgecolor="white", linewidth=0, label=phase, **style)
+            for phase, style in zip(phases, styles, strict=True)
+        ]
+        axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1, 1), reverse=True, handlelength=1.6)
 
 
 def _label_bars(axes: Axes, labels: Sequence[str], sums: np.ndarray) -> None:
@@ -167,8 +175,13 @@ def _label_bars(axes: Axes, labels: Sequence[str], sums: np.ndarray) -> None:
 
 def _finish(figure: Figure, path: Path, note: str) -> None:
     if note:
-        figure.supxlabel("\n".join(_wrapped(note)), fontsize=6.5, x=0.01, ha="left", color="#444444")
+        add_note(figure, note)
     figure.savefig(path)
+
+
+def add_note(figure: Figure, note: str) -> None:
+    """Writes a note of several lines below the panels."""
+    figure.supxlabel("\n".join(_wrapped(note)), fontsize=6.5, x=0.01, ha="left", color="#444444")
 
 
 def _wrapped(note: str) -> list[str]:

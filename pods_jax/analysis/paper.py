@@ -259,7 +259,7 @@ def draw(folder: Path, out: Path) -> dict[str, Any]:
     for name, caution in cautions.items():
         numbers[name]["caution"] = caution
     for name, rows in ablations.items():
-        note = f"GSM8K, Qwen2.5-3B, LoRA, {len(rows[0][1].accuracy.y)} runs each; bands are 1.96 standard errors."
+        note = f"GSM8K, Qwen2.5-3B, LoRA, {len(rows[0][1].accuracy.y)} runs each; bands are Student's 95 % intervals."
         accuracy_and_cost(out / f"{name}.png", [_line(*row) for row in rows], Panel(_L40S, fit_from=0.25), note)
     _draw_lengths(out / "completion_lengths.png", main, ablations["down_sampling_rule"])
     return {
@@ -317,7 +317,7 @@ def _in_words(numbers: Mapping[str, Any]) -> str:
     return (
         f"{100 * numbers['threshold']:.2f} % (99 % of the baseline's best, dotted) is reached "
         f"{numbers['ratio']:.2f}x as fast (bootstrap over runs: {numbers['low']:.2f} to {numbers['high']:.2f}); "
-        f"bands are 1.96 standard errors over {counts} runs."
+        f"bands are Student's 95 % intervals over {counts} runs."
     )
 
 
@@ -333,7 +333,7 @@ def _accuracy_panel(name: str, numbers: Mapping[str, Any]) -> Panel:
     runs = SETTINGS[name].pods
     fit_from = runs.every_hours / 2 if isinstance(runs, SingleDevice) else 0.0
     y_label = "right and well-formatted (%)" if name == "llama_main" else "test accuracy (%)"
-    return Panel(SETTINGS[name].x_label, y_label, fit_from=fit_from, threshold=numbers["threshold"])
+    return Panel(SETTINGS[name].x_label, y_label, fit_from=fit_from, thresholds=(numbers["threshold"],))
 
 
 def _draw_lengths(path: Path, main: Mapping[str, tuple], rules: list[tuple[Look, PublishedRuns]]) -> None:
@@ -348,4 +348,6 @@ def _draw_lengths(path: Path, main: Mapping[str, tuple], rules: list[tuple[Look,
         for name, runs in main.items()
     }
     panels["rules, n = 64, m = 16"] = (lines(rules), lengths_panel(_L40S))
-    small_multiples(path, panels, columns=2, note="Mean lengths of test completions, 1.96 standard errors over runs.")
+    small_multiples(
+        path, panels, columns=2, note="Mean lengths of test completions, with Student's 95 % intervals over runs."
+    )

@@ -38,11 +38,12 @@ LOOKS = {
     "percentile": Look("percentile", "#009E73", "P"),
     "pilot_commit": Look("Pilot-Commit", "#000000", "X"),
     "pilot_commit_pods": Look("Pilot-Commit + PODS", "#56B4E9", "h"),
-    "dapo": Look("DAPO", "#F0E442", "*"),
+    "dapo": Look("DAPO", "#661100", "*"),
 }
 """The look of each method, by name.
 
-The colours are those of Okabe and Ito (2008), which can be told apart under every common colour blindness, and grey.
+The colours are those of Okabe and Ito (2008), which can be told apart under every common colour blindness, and grey; in
+place of their yellow, too pale for a line on white, is the brown of Tol's muted scheme.
 """
 
 OTHER_MARKERS = ("<", ">", "p", "d", "8")

@@ -1,6 +1,7 @@
 """Reading `configs/NAME.py[:argument]` and `--config.section.key=value` overrides."""
 
 import ast
+import dataclasses
 import difflib
 import importlib.util
 import inspect
@@ -13,6 +14,7 @@ from ml_collections import ConfigDict
 from pods_jax.config.schema import Config, from_mapping, raise_problems
 from pods_jax.config.validate import violations
 from pods_jax.errors import UserError
+from pods_jax.models.peft_adapter import with_adapters_settings
 
 
 def load_config(spec: str, overrides: Sequence[str] = ()) -> Config:
@@ -30,6 +32,8 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> Config:
     for override in overrides:
         _apply(values, override)
     config, problems = from_mapping(values)
+    if not problems:
+        config = dataclasses.replace(config, lora=with_adapters_settings(config.lora))
     raise_problems(problems + violations(config))
     return config
 

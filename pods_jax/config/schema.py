@@ -62,7 +62,7 @@ class LoraConfig:
     quantize_base: str | None = None
     """Form of the frozen weights: "int8" or "nf4" through qwix; None: model.dtype."""
     path: str | None = None
-    """Folder of an adapter in PEFT's format to start from; rank, alpha and target_modules must be its own."""
+    """Folder of an adapter in PEFT's format to start from, whose values the keys above have by default."""
 
     @property
     def scale(self) -> float:
@@ -220,6 +220,12 @@ class ObjectiveConfig:
     """Bound of the ratio in the unclipped branch, for negative advantages; None: none."""
     beta: float = 0.0
     """Weight of the KL to the reference; 0: no reference is kept."""
+    sync_ref_model: bool = False
+    """True: the reference follows the policy, as in TRL."""
+    ref_model_mixup_alpha: float = 0.6
+    """Weight of the policy when the reference is synchronised; the reference has the rest."""
+    ref_model_sync_steps: int = 512
+    """Updates between synchronisations of the reference."""
     kl_penalty: str = "loss"
     """Place of beta x KL: a term of the "loss", or taken off the "reward" (summed k1, before selection)."""
     kl_estimator: str = "k3"
@@ -275,8 +281,10 @@ class ObjectiveConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW, its schedule in updates over the whole run, and the split of a batch to fit memory."""
+    """The optimizer, its schedule in updates over the whole run, and the split of a batch to fit memory."""
 
+    name: str = "adamw"
+    """"adamw", or "muon" for the matrices of layers (the rest has AdamW), at AdamW's learning rates."""
     learning_rate: float = 1e-6
     """Peak learning rate."""
     lr_scheduler_type: str = "constant"
@@ -293,6 +301,8 @@ class OptimizerConfig:
     """Addend of Adam's divisor."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
+    muon_momentum: float = 0.95
+    """Decay of Muon's momentum."""
     max_grad_norm: float = 1.0
     """Norm to which larger gradients are scaled down; 0: none are."""
     micro_batch_size_per_device: int | None = None
@@ -338,6 +348,8 @@ class TrainingConfig:
     """True: the most accurate policy that was evaluated is kept too."""
     max_skipped_updates: int = 5
     """Updates in a row, skipped for a loss or gradient that is not finite, that end the run."""
+    allow_replaced_inputs: bool = False
+    """Whether a run may go on with other data or other frozen weights than those that it began with."""
     log_samples_every_steps: int = 20
     """Steps between records of completions in samples.jsonl."""
 

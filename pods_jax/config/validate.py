@@ -9,6 +9,7 @@ from pods_jax.config.schema import PROJECTIONS, Config, RewardConfig, raise_prob
 from pods_jax.data import DATASETS
 from pods_jax.data.chat import SYSTEM_ROLES
 from pods_jax.errors import UserError
+from pods_jax.learner.optimizer import OPTIMIZERS
 from pods_jax.models.attention import NAMES as ATTENTION
 from pods_jax.models.decoder import REMAT
 from pods_jax.objective import ADVANTAGES, CORRECTIONS, LEVELS, LOSSES, SURROGATES
@@ -23,7 +24,8 @@ from pods_jax.selection.rules import PER_ROLLOUT, needed
 _POSITIVE = (
     "rollout.num_prompts", "rollout.num_generations", "rollout.max_prompt_length", "rollout.max_completion_length",
     "rollout.temperature", "rollout.chunk_size", "selection.num_kept", "objective.num_iterations",
-    "objective.steps_per_generation", "optimizer.learning_rate", "training.num_steps", "training.keep_checkpoints",
+    "objective.steps_per_generation", "objective.ref_model_sync_steps",
+    "optimizer.learning_rate", "training.num_steps", "training.keep_checkpoints",
     "training.max_skipped_updates", "evaluation.num_prompts", "evaluation.batch_size",
     "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
     "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
@@ -91,7 +93,7 @@ def _ranges(config: Config) -> Iterator[str]:
     for key in _POSITIVE_OR_NONE:
         if _value(config, key) is not None and not _value(config, key) > 0:
             yield f"{key} must be positive or None, got {_value(config, key)}"
-    for key in ("optimizer.adam_beta1", "optimizer.adam_beta2"):
+    for key in ("optimizer.adam_beta1", "optimizer.adam_beta2", "optimizer.muon_momentum"):
         if not 0 <= _value(config, key) < 1:
             yield f"{key} must lie in [0, 1), got {_value(config, key)}"
     for key in ("seed", "warm_start.seed"):
@@ -134,6 +136,7 @@ def _names(config: Config) -> Iterator[str]:
         "objective.kl_estimator": ("k1", "k2", "k3"),
         "objective.importance_sampling_level": LEVELS,
         "objective.old_logprobs": ("recompute", "behaviour"),
+        "optimizer.name": OPTIMIZERS,
         "optimizer.lr_scheduler_type": ("constant", "linear", "cosine", "warmup_stable_decay"),
         "model.dtype": ("float32", "bfloat16"),
         "model.compute_dtype": ("float32", "bfloat16"),
@@ -192,6 +195,12 @@ def _objective(config: Config) -> Iterator[str]:
     high = o.importance_sampling_cap
     if low is not None and high is not None and low > high:
         yield f"objective.importance_sampling_floor = {low} is above objective.importance_sampling_cap = {high}"
+    if not 0 < o.ref_model_mixup_alpha <= 1:
+        yield f"objective.ref_model_mixup_alpha must lie in (0, 1], got {o.ref_model_mixup_alpha}"
+    if o.sync_ref_model and not o.beta:
+        yield "objective.sync_ref_model has no reference to synchronise: objective.beta is 0"
+    if o.sync_ref_model and config.lora.rank:
+        yield "objective.sync_ref_model has no weights to change: under LoRA the reference is the frozen base"
     if not 0 < o.top_entropy_quantile <= 1:
         yield f"objective.top_entropy_quantile must lie in (0, 1], got {o.top_entropy_quantile}"
 

@@ -65,12 +65,18 @@ def state_shardings(
     params = weight_shardings(trained_weights(model.config, lora), mesh)
     moments = optax.tree.map_params(
         optimizer,
-        lambda _, sharding: sharding,
+        lambda moment, sharding: moment if _is_masked(moment) else sharding,
         jax.eval_shape(optimizer.init, _param_shapes(model, lora)),
         params,
         transform_non_params=lambda _: replicated(mesh),
+        is_leaf=_is_masked,
     )
     return TrainState(params, moments, replicated(mesh))
+
+
+def _is_masked(moment: Any) -> bool:
+    """True for the place of a parameter that another part of the optimizer moves."""
+    return isinstance(moment, optax.MaskedNode)
 
 
 def _param_shapes(model: Decoder, lora: LoraConfig) -> Params:

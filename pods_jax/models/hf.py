@@ -81,7 +81,7 @@ def _stored(file: Path, tensors: Any, name: str) -> Stored:
     return Stored(
         shape=tuple(header.get_shape()),
         dtype=DTYPES[dtype],
-        read=lambda: tensors.get_tensor(name),
+        read=lambda: _open_file(file).get_tensor(name),  # a mapping of its own, whose pages are given back with it
         row=lambda row: header[row : row + 1],
     )
 

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from pods_jax.config.schema import LoraConfig
 from pods_jax.errors import UserError
 from pods_jax.fields import SIZE, check_only, field, one_line, real, shown, without_nulls
-from pods_jax.io import read_json
+from pods_jax.io import read_json, write_atomic
 from pods_jax.models import hf
 from pods_jax.models.decoder import ModelConfig, Params, Weight
 from pods_jax.models.lora import MODULES, adapter_weights
@@ -70,13 +70,15 @@ FREE = {
 def save_adapter(path: str | Path, adapters: Params, lora: LoraConfig, base_model: str | None = None) -> None:
     """Writes a folder that `peft.PeftModel.from_pretrained(model, path)` loads; base_model: the base's name.
 
-    If there are several processes, all must call it; the main one writes.
+    An old adapter_config.json is removed first, and the new one comes last: a folder that has one is complete. If there
+    are several processes, all must call it; the main one writes.
     """
     folder = Path(path)
     adapters = to_host(adapters)
     if not is_main():
         return
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).unlink(missing_ok=True)
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -94,7 +96,7 @@ def save_adapter(path: str | Path, adapters: Params, lora: LoraConfig, base_mode
             for i, matrix in enumerate(np.asarray(stacked)):
                 tensors[_stored_name(name, side, i)] = np.ascontiguousarray(matrix.T)
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_atomic(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def load_adapter(path: str | Path, model: ModelConfig) -> tuple[Params, LoraConfig]:
@@ -115,6 +117,20 @@ def load_adapter(path: str | Path, model: ModelConfig) -> tuple[Params, LoraConf
         return jnp.asarray(np.stack(layers), jnp.float32)
 
     return {"layers": {name: {side: stack(name, side) for side in "ab"} for name in weights}}, lora
+
+
+def with_adapters_settings(lora: LoraConfig) -> LoraConfig:
+    """The settings with those of the adapter in `lora.path`, if there is one, where they are at their defaults.
+
+    Raises:
+      UserError: the folder's settings cannot be read, or are not what `lora` computes.
+    """
+    if lora.path is None:
+        return lora
+    default = LoraConfig()
+    own = _read_config(Path(lora.path).expanduser() / CONFIG)
+    names = ("rank", "alpha", "target_modules")
+    return dataclasses.replace(lora, **{n: getattr(own, n) for n in names if getattr(lora, n) == getattr(default, n)})
 
 
 def load_adapter_for(lora: LoraConfig, model: ModelConfig) -> Params:

@@ -21,8 +21,11 @@ from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import local_path, read_jsonl
 from pods_jax.learner import TrainState
+from pods_jax.models.decoder import Params
 from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
+from pods_jax.training.inputs import FROZEN
+from pods_jax.training.memory import naming_keys_for_memory
 from pods_jax.training.prompts import load_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
@@ -30,11 +33,12 @@ from pods_jax.training.workdir import best_step, refuse_other_config
 
 
 class Restored(NamedTuple):
-    """A checkpoint's content; host: as it was given to `Checkpoints.save`."""
+    """A checkpoint's content; host and reference: as they were given to `Checkpoints.save`."""
 
     step: int
     state: TrainState
     host: dict[str, Any]
+    reference: Params | None = None
 
 
 class Checkpoints:
@@ -48,41 +52,62 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(preservation_policy=self._kept, create=True)
         self._manager = ocp.CheckpointManager(self.path, options=options)
 
-    def save(self, step: int, state: TrainState, host: dict[str, Any], best_step: int | None = None) -> None:
+    def save(
+        self,
+        step: int,
+        state: TrainState,
+        host: dict[str, Any],
+        best_step: int | None = None,
+        reference: Params | None = None,
+    ) -> None:
         """Returns when the state has been copied; files are written in the background.
 
         host: JSON-able values and numpy arrays, nested in dicts and lists.
         best_step: the checkpoint that is kept whatever its age.
+        reference: the KL's reference, where it follows the policy; None where each life can make it anew.
 
         Raises:
           UserError: this or the last checkpoint cannot be written. Those before are untouched.
         """
         self._kept.best = best_step
         plain, arrays = pack(host)
+        devices = _on_devices(state, reference)
         args = ocp.args.Composite(
-            state=ocp.args.StandardSave(state._asdict()),
+            state=ocp.args.StandardSave(devices),
             host=ocp.args.JsonSave(plain),
             arrays=ocp.args.StandardSave({"npz": arrays}),
-            checks=ocp.args.JsonSave(_checks(state, plain, arrays)),
+            checks=ocp.args.JsonSave(_checks(devices, plain, arrays)),
         )
         with self._writing():
             self._manager.save(step, args=args)
 
-    def restore(self, like: TrainState, warn: Callable[[str], None], step: int | None = None) -> Restored | None:
+    def restore(
+        self,
+        like: TrainState,
+        warn: Callable[[str], None],
+        step: int | None = None,
+        reference: Params | None = None,
+    ) -> Restored | None:
         """The newest checkpoint that is whole, laid out like `like`; None if none was ever written.
 
         warn: gets a line for each damaged one that is skipped.
         step: the one to take instead of the newest.
+        reference: the layout of the reference, if it was saved.
 
         Raises:
-          UserError: there are checkpoints, but all are damaged.
+          UserError: there are checkpoints, but all are damaged; or the one to take is.
         """
-        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like._asdict())
+        devices = _on_devices(like, reference)
+        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), devices)
         steps = sorted((s for s in self._manager.all_steps() if step in (None, s)), reverse=True)
         for candidate in steps:
             try:
                 return self._read(candidate, abstract)
             except Exception as error:  # damaged files make their readers raise anything
+                if step is not None:
+                    raise UserError(
+                        f"{self.path}: the checkpoint at step {step} is damaged ({_in_a_line(error)}); choose another"
+                    ) from error
                 warn(f"warning  the checkpoint at step {candidate} is damaged and skipped ({_in_a_line(error)})")
         if steps:
             raise UserError(f"{self.path}: every checkpoint is damaged; choose another --workdir to start anew")
@@ -120,12 +145,13 @@ class Checkpoints:
             checks=ocp.args.JsonRestore(),
         )
         restored = self._manager.restore(step, args=args)
-        state = TrainState(**restored["state"])
+        devices = restored["state"]
         plain = restored["host"]
         arrays = np.asarray(restored["arrays"]["npz"])
-        if _checks(state, plain, arrays) != restored["checks"]:
+        if _checks(devices, plain, arrays) != restored["checks"]:
             raise ValueError("its content has changed")
-        return Restored(step, state, unpack(plain, arrays))
+        reference = devices.pop("reference", None)
+        return Restored(step, TrainState(**devices), unpack(plain, arrays), reference)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -147,9 +173,14 @@ class _NewestAndBest:
         return [step in (*steps[-self.keep :], self.best) for step in steps]
 
 
-def _checks(state: TrainState, host: dict[str, Any], arrays: UInt8[np.ndarray, " bytes"]) -> dict[str, Any]:
+def _on_devices(state: TrainState, reference: Params | None) -> dict[str, Any]:
+    """What a checkpoint holds of the devices."""
+    return state._asdict() | ({} if reference is None else {"reference": reference})
+
+
+def _checks(devices: dict[str, Any], host: dict[str, Any], arrays: UInt8[np.ndarray, " bytes"]) -> dict[str, Any]:
     """Fingerprints that must be the same after a checkpoint was read."""
-    fingerprints = [int(x) for x in jax.device_get(jax.tree.leaves(_fingerprints(state)))]
+    fingerprints = [int(x) for x in jax.device_get(jax.tree.leaves(_fingerprints(devices)))]
     return {
         "state": fingerprints,
         "host": zlib.crc32(json.dumps(host, sort_keys=True).encode()),
@@ -205,7 +236,7 @@ def restored_run(
     checkpoint: "newest", "best" (see `training.keep_best`) or a step.
 
     Raises:
-      UserError: the workdir holds no such checkpoint, or was made by another config.
+      UserError: the workdir holds no such checkpoint, or was made by another config, or on other frozen weights.
     """
     path = local_path(workdir, "workdir")
     refuse_other_config(path, config, except_section)
@@ -214,15 +245,15 @@ def restored_run(
     step = _step(path, checkpoint)
     data = load_data(config)
     reporter.data(config, data)
-    with RewardPool(num_workers=config.reward.num_workers) as pool:
+    with RewardPool(num_workers=config.reward.num_workers) as pool, naming_keys_for_memory(config):
         run = make_run(config, data, pool, reporter.warm_start)
         checkpoints = Checkpoints(path, config.training.keep_checkpoints)
-        restored = checkpoints.restore(run.state, reporter.message, step)
+        restored = checkpoints.restore(run.state, reporter.message, step, run.moving_reference())
         checkpoints.close()
         if restored is None:
             raise UserError(f"workdir {path} holds no checkpoint '{checkpoint}'")
         reporter.message(f"policy   checkpoint at step {restored.step}")
-        run.load(*restored)
+        run.load(restored.step, restored.state, restored.host, restored.reference, FROZEN)
         yield run
 
 

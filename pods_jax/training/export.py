@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
-from pods_jax.io import local_path, refuse_unwritable, writing
+from pods_jax.io import PARTIAL, local_path, refuse_unwritable, write_atomic, writing
 from pods_jax.models.loading import own_dtype
 from pods_jax.models.peft_adapter import save_adapter
 from pods_jax.parallel.hosts import is_main
@@ -57,19 +57,25 @@ def refuse_folder(out: Path, workdir: Path) -> None:
     for place in (out.resolve(), *out.resolve().parents):
         if place == own or is_workdir(place):
             raise UserError(f"--out {out} is, or lies in, the workdir {place}; choose a folder outside of it")
-    if out.is_dir() and any(out.iterdir()) and source(out) != str(own):
+    if out.is_dir() and any(out.iterdir()) and not _is_export_of(out, own):
         raise UserError(f"--out {out} holds files that are no export of workdir {workdir}; choose an empty folder")
 
 
-def source(out: Path) -> str | None:
-    """The workdir that a folder was exported from; None if it bears no mark."""
+def _is_export_of(out: Path, workdir: Path) -> bool:
+    """True if the folder bears the workdir's mark, or the beginning of it, or nothing but what a kill has left."""
     try:
-        return json.loads((out / MARK).read_text(encoding="utf-8"))["workdir"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return _mark(workdir).startswith((out / MARK).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return all(PARTIAL in file.name for file in out.iterdir())
+    except (OSError, ValueError):
+        return False
+
+
+def _mark(workdir: Path) -> str:
+    return json.dumps({"workdir": str(workdir.resolve())}) + "\n"
 
 
 def mark(out: Path, workdir: Path) -> None:
     """Makes the folder an export of the workdir, before its other files are written."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / MARK).write_text(json.dumps({"workdir": str(workdir.resolve())}) + "\n", encoding="utf-8")
+    write_atomic(out / MARK, _mark(workdir))

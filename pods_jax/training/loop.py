@@ -19,6 +19,7 @@ from pods_jax.rewards import RewardPool
 from pods_jax.training.board import Boards
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
+from pods_jax.training.memory import naming_keys_for_memory
 from pods_jax.training.notices import Notices
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reporting import Reporter
@@ -46,8 +47,8 @@ def train(config: Config, workdir: str | Path, reporter: Reporter, exit_code: in
 
     Raises:
       UserError: bad data, model path, mesh or workdir; nothing is written then. Or the disk is full: what was written
-        before is whole, and the same command goes on once there is room. Or training.max_skipped_updates updates in a
-        row were skipped, as their loss or gradient was not finite.
+        before is whole, and the same command goes on once there is room. Or memory is too small. Or
+        training.max_skipped_updates updates in a row were skipped, as their loss or gradient was not finite.
     """
     refuse_missing_package(config)
     data = load_data(config)
@@ -55,7 +56,8 @@ def train(config: Config, workdir: str | Path, reporter: Reporter, exit_code: in
     workers = RewardPool(num_workers=config.reward.num_workers)
     with StopRequest(exit_code) as stop, workers as pool, contextlib.closing(Workdir(workdir, config)) as folder:
         try:
-            step, stopped_by = _train(config, data, pool, folder, stop, reporter)
+            with naming_keys_for_memory(config):
+                step, stopped_by = _train(config, data, pool, folder, stop, reporter)
         except Stopped as signal:
             reporter.message(f"stopped  by {signal}, with nothing to save; the same command starts again from there")
             return {"workdir": str(folder.path), "stopped_by": str(signal)}
@@ -92,7 +94,7 @@ def _train(
             reporter.policy(run, start)
             boards = Boards(config, folder.path, start + 1, reporter.message)
             owned.enter_context(contextlib.closing(boards))
-            if not folder.read("eval.jsonl"):
+            if start == 0 and not folder.read("eval.jsonl"):
                 _evaluate(run, folder, boards, 0, reporter)
 
         # -------------------------------------------------------- steps
@@ -136,15 +138,26 @@ def _train(
 
 def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Reporter) -> int:
     """Restores the newest whole checkpoint and drops what came after it; returns its step, 0 for a fresh start."""
-    restored = checkpoints.restore(run.state, reporter.message)
+    restored = checkpoints.restore(run.state, reporter.message, reference=run.moving_reference())
     if restored is not None:
         checkpoints.set_aside_after(restored.step)
-        run.load(*restored)
+        run.load(restored.step, restored.state, restored.host, restored.reference)
     for name in LOGS:
         folder.truncate(name, restored.step if restored else -1)
     if is_main():
         folder.write("samples.txt", "".join(map(sample_text, read_run(folder.path).samples)))
+    if restored is not None:
+        _tell_lost_lines(folder, run.config, restored.step, reporter)
     return restored.step if restored else 0
+
+
+def _tell_lost_lines(folder: Workdir, config: Config, last_step: int, reporter: Reporter) -> None:
+    """Says which lines up to a checkpoint are not in the logs any more, as curves and summary lack them."""
+    every = config.training.eval_every_steps
+    written = {"metrics.jsonl": range(1, last_step + 1), "eval.jsonl": range(0, last_step + 1, every or last_step + 1)}
+    for name, steps in written.items():
+        if lost := sorted(set(steps) - {record["step"] for record in folder.read(name)}):
+            reporter.message(f"warning  {name} lacks {len(lost)} of {len(steps)} lines, the first of step {lost[0]}")
 
 
 def _until(stop: StopRequest, steps: Iterable[int]) -> Iterator[int]:
@@ -154,7 +167,7 @@ def _until(stop: StopRequest, steps: Iterable[int]) -> Iterator[int]:
 
 def _save(run: Run, folder: Workdir, checkpoints: Checkpoints, step: int) -> None:
     _wait_for_rollouts(run)
-    checkpoints.save(step, run.state, run.host_state(), _best_step(run, folder))
+    checkpoints.save(step, run.state, run.host_state(), _best_step(run, folder), run.moving_reference())
 
 
 def _best_step(run: Run, folder: Workdir) -> int | None:
@@ -248,8 +261,9 @@ def summarise(folder: Workdir) -> dict[str, Any]:
     """The run in one flat record: evaluation before and after, steps, seconds by phase, rollouts and tokens."""
     metrics = folder.read("metrics.jsonl")
     evals = folder.read("eval.jsonl")
+    initial = evals[0] if evals[0]["step"] == 0 else {}  # lost
     totals = {k: v for k, v in evals[-1].items() if k.startswith(TOTALS)}
-    before, after = (_scores(e) for e in (evals[0], evals[-1]))
+    before, after = (_scores(e) for e in (initial, evals[-1]))
     phases = {k for m in metrics for k in m if k.startswith("time/")}
     seconds = {k: sum(m.get(k, 0.0) for m in metrics) for k in sorted(phases)}
     seconds["time/eval_s"] = sum(e["time/eval_s"] for e in evals)

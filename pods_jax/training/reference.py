@@ -77,6 +77,12 @@ def _score(
     return joined(jax.lax.map(score, tuple(cut(x, count) for x in (prompts, prompt_lengths, completions))))
 
 
+@functools.partial(jax.jit, donate_argnums=0)
+def mixed(reference: Params, policy: Params, alpha: jax.Array) -> Params:
+    """alpha x policy + (1 - alpha) x reference, in the reference's memory."""
+    return jax.tree.map(lambda r, p: ((1 - alpha) * r + alpha * p).astype(r.dtype), reference, policy)
+
+
 def penalised(
     config: Config, groups: Sequence[Group], scorer: Scorer, ref_params: Params, mesh: jax.sharding.Mesh
 ) -> list[Group]:

@@ -251,7 +251,7 @@ class Reporter:
         self._console.print(table)
 
     def summary(self, summary: dict[str, Any], folder: Workdir) -> None:
-        columns = {"before": summary["before"], "after": summary["after"]}
+        columns = {when: summary[when] for when in ("before", "after") if summary[when]}
         self.scores(columns, f"test problems, before and after {summary['steps']} steps")
         phases = ("sample", "verify", "select", "update", "eval", "compile")
         times = ", ".join(f"{p} {summary.get(f'time/{p}_s', 0.0):.1f} s" for p in phases)

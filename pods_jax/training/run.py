@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from pods_jax.rollout.engine import Engine, Served, make_engine
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.background import Ahead
 from pods_jax.training.experience import Rewarder
+from pods_jax.training.inputs import fingerprints, refuse_replaced
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reference import Scorer, make_scorer
@@ -47,6 +48,7 @@ class Run:
       base: the frozen weights beneath the adapters that `state` holds; None where it holds all weights.
       ref_params: the KL's reference policy; None without KL.
       totals: cumulative rollouts, tokens, rounds and `wall_time_s` (see `metrics.new_totals`), in every checkpoint.
+      inputs: fingerprints of the data and the weights that were read; see `inputs.fingerprints`.
       version: the step after which the policy was taken.
       engine: generates completions with the policy.
       ahead: the next step's rollouts, under `rollout.ahead`.
@@ -69,6 +71,7 @@ class Run:
     allocator: Allocator
     clock: PhaseClock
     totals: Totals
+    inputs: dict[str, str]
     version: int = 0
     ended: str = ""
     skipped_in_a_row: int = 0
@@ -132,14 +135,35 @@ class Run:
             "ahead": self.ahead.state_dict(),
             "ended": self.ended,
             "skipped_in_a_row": self.skipped_in_a_row,
+            "inputs": self.inputs,
             "date": self.data.date and self.data.date.isoformat(),
         }
 
-    def load(self, step: int, state: TrainState, host: dict[str, Any]) -> None:
-        """Goes on from the checkpoint of a step."""
+    def moving_reference(self) -> Params | None:
+        """The reference if it follows the policy, and so is a part of checkpoints."""
+        return self.ref_params if self.config.objective.sync_ref_model else None
+
+    def load(
+        self,
+        step: int,
+        state: TrainState,
+        host: dict[str, Any],
+        reference: Params | None = None,
+        inputs: Container[str] | None = None,
+    ) -> None:
+        """Goes on from the checkpoint of a step.
+
+        reference: that of the checkpoint; None: the one that was made anew.
+        inputs: names of the fingerprints to compare; None: all.
+
+        Raises:
+          UserError: data or weights were replaced since (see `inputs.refuse_replaced`).
+        """
         self.version = step
-        self.state = state
         self._take_date(host.get("date"))
+        refuse_replaced(host.get("inputs", {}), self.inputs, self.config, inputs)
+        self.state = state
+        self.ref_params = self.ref_params if reference is None else reference
         self.stream.load_state_dict(host["stream"])
         self.allocator.load_state_dict(host["allocator"])
         self.totals.update(host["totals"])
@@ -153,6 +177,7 @@ class Run:
         if dated and date is not None and datetime.date.fromisoformat(date) != self.data.date:
             self.data = load_data(self.config, datetime.date.fromisoformat(date))
             self.stream = PromptStream(self.data.train.examples, self.data.train.tokens, self.config.seed)
+            self.inputs = fingerprints(self.config, self.data)
 
 
 def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: OnStep) -> Run:
@@ -179,6 +204,7 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: OnS
         allocator=ALLOCATORS[config.allocation.name](config),
         clock=PhaseClock(),
         totals=new_totals(),
+        inputs=fingerprints(config, data),
     )
 
 

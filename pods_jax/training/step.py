@@ -36,7 +36,7 @@ from pods_jax.training.metrics import (
     settle,
     staleness_metrics,
 )
-from pods_jax.training.reference import penalised
+from pods_jax.training.reference import mixed, penalised
 from pods_jax.training.run import Run, total_updates
 
 Metrics = dict[str, float]
@@ -110,10 +110,12 @@ def optimise(run: Run, shares: Sequence[Sequence[Kept]]) -> tuple[Metrics, list[
     on_device = [_completed(run, batch, first=i == 0) for i, batch in enumerate(batches)]
     before: list[jax.Array | None] = [batch.old_logprobs for batch in on_device]
     taken = []
+    earlier = run.version * run.config.objective.updates_per_step
     for _ in range(run.config.objective.num_iterations):
         for i, batch in enumerate(on_device):
             run.state, metrics, logprobs = run.update(run.state, batch, run.base)
             taken.append(metrics)
+            _sync_reference(run, earlier + len(taken))
             if batch.old_logprobs is None:
                 before[i] = logprobs
                 on_device[i] = batch._replace(old_logprobs=logprobs)
@@ -127,6 +129,17 @@ def optimise(run: Run, shares: Sequence[Sequence[Kept]]) -> tuple[Metrics, list[
     if run.config.objective.old_logprobs == "recompute":
         found |= mismatch_metrics(before, on_device, run.version)
     return found, (~skipped.all(0)).tolist()
+
+
+def _sync_reference(run: Run, num_updates: int) -> None:
+    """Moves the reference towards the policy after every objective.ref_model_sync_steps updates, as TRL does.
+
+    It is TR-DPO's soft update (Gorbatovski et al. 2024, arXiv 2404.09656). num_updates: of the run so far, with those
+    that were skipped.
+    """
+    o = run.config.objective
+    if o.sync_ref_model and num_updates % o.ref_model_sync_steps == 0:
+        run.ref_params = mixed(run.ref_params, run.state.params, o.ref_model_mixup_alpha)
 
 
 def _completed(run: Run, batch: Batch, first: bool) -> Batch:

@@ -229,7 +229,7 @@ def work_off(sweep: Sweep, runs: Sequence[SweepRun]) -> dict[str, str]:
 
 
 def table(runs: Sequence[SweepRun], metric: str = "accuracy") -> dict[str, dict[str, float]]:
-    """By group, over its finished runs: their number, means, and half-widths of 1.96 standard errors.
+    """By group, over its finished runs: their number, means, and half-widths of Student's 95 % intervals.
 
     metric: of the evaluation after the last step; `greedy_accuracy` where that is missing.
     """

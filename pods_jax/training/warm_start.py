@@ -4,27 +4,30 @@ import functools
 import hashlib
 import inspect
 import json
-import os
+import logging
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jax
 import numpy as np
 import optax
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from pods_jax.cache import cache_folder
 from pods_jax.config.schema import Config, OptimizerConfig, WarmStartConfig, to_dict
 from pods_jax.data.examples import Dataset
 from pods_jax.data.tokenizers import CharTokenizer
+from pods_jax.fields import one_line
+from pods_jax.io import remove_partial, write_shared
 from pods_jax.learner.logprobs import project
 from pods_jax.learner.optimizer import make_optimizer
 from pods_jax.models import attention, decoder
 from pods_jax.models.decoder import Decoder, Params, init_params
 
 STEPS_PER_CALL = 50
+_log = logging.getLogger(__name__)
 OnStep = Callable[[int, float | None], None]
 """Gets (steps done, loss) every STEPS_PER_CALL steps, or once (all steps, None) where the cache answers."""
 
@@ -32,15 +35,26 @@ OnStep = Callable[[int, float | None], None]
 def warm_started_params(
     config: Config, model: Decoder, dataset: Dataset, tokenizer: CharTokenizer, on_step: OnStep
 ) -> Params:
-    """Trained parameters (numpy, float32), from the cache where the same warm start was made before."""
+    """Trained parameters (numpy, float32), from the cache where the same warm start was made before.
+
+    A file of the cache that is damaged is replaced.
+    """
     path = cache_folder("warm_starts") / f"{fingerprint(config, dataset)}.safetensors"
+    remove_partial(path.parent)
     template = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
-    if path.is_file():
-        on_step(config.warm_start.num_steps, None)
-        flat = load_file(path)
-        return jax.tree_util.tree_map_with_path(lambda p, _: flat[jax.tree_util.keystr(p)], template)
+    if path.exists():
+        try:
+            params = cached(path, template)
+        except (OSError, ValueError, SafetensorError) as error:
+            _log.warning("note: the warm start is made anew, as %s is damaged: %s", path, one_line(error))
+        else:
+            on_step(config.warm_start.num_steps, None)
+            return params
     params = jax.tree.map(np.asarray, train(config.warm_start, model, dataset, tokenizer, on_step))
-    _save(path, {jax.tree_util.keystr(p): x for p, x in jax.tree_util.tree_leaves_with_path(params)})
+    try:
+        keep(path, params)
+    except OSError as error:
+        _log.warning("note: the warm start is not kept for the next run: %s", error)
     return params
 
 
@@ -60,13 +74,37 @@ def fingerprint(config: Config, dataset: Dataset) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _save(path: Path, flat: dict[str, np.ndarray]) -> None:
-    """Writes whole or not at all, also when several runs make the same warm start at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-    os.close(handle)
-    save_file(flat, name)
-    os.replace(name, path)
+def keep(path: Path, params: Params) -> None:
+    """Writes parameters with their checksum, also when several runs make the same warm start at once."""
+    flat = {jax.tree_util.keystr(p): x for p, x in jax.tree_util.tree_leaves_with_path(params)}
+    write_shared(path, save(flat, metadata={"sha256": _checksum(flat)}))
+
+
+def cached(path: Path, template: Params) -> Params:
+    """The parameters of a file of `keep`.
+
+    template: their shapes.
+
+    Raises:
+      OSError, SafetensorError, ValueError: it cannot be read, or holds anything but what was written.
+    """
+    with safe_open(path, "numpy") as file:
+        flat = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        checksum = (file.metadata() or {}).get("sha256")
+    shapes = {jax.tree_util.keystr(p): (x.shape, x.dtype) for p, x in jax.tree_util.tree_leaves_with_path(template)}
+    if {name: (x.shape, x.dtype) for name, x in flat.items()} != shapes:
+        raise ValueError("it holds other arrays")
+    if checksum != _checksum(flat):
+        raise ValueError("its checksum is not that of its content")
+    return jax.tree_util.tree_map_with_path(lambda p, _: flat[jax.tree_util.keystr(p)], template)
+
+
+def _checksum(flat: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(flat):
+        digest.update(f"{name} {flat[name].shape} {flat[name].dtype}".encode())
+        digest.update(np.ascontiguousarray(flat[name]).tobytes())
+    return digest.hexdigest()
 
 
 def train(c: WarmStartConfig, model: Decoder, dataset: Dataset, tokenizer: CharTokenizer, on_step: OnStep) -> Params:

@@ -32,17 +32,17 @@ def seeds(curve, noise=0.0, count=5):
     return np.array([curve + noise * rng.normal(size=len(curve)) for _ in range(count)])
 
 
-def test_bands_are_standard_errors_over_seeds():
+def test_bands_are_student_s_intervals_over_seeds():
     curves = Curves(TIMES, seeds(RISING, 0.1))
     for place in range(len(TIMES)):
         column = curves.y[:, place].tolist()
         assert curves.mean[place] == pytest.approx(statistics.fmean(column))
-        assert curves.half_width[place] == pytest.approx(1.96 * statistics.stdev(column) / math.sqrt(5))
+        assert curves.half_width[place] == pytest.approx(2.776445 * statistics.stdev(column) / math.sqrt(5))
     assert np.isnan(Curves(TIMES, RISING[None]).half_width).all()
 
 
-def test_running_means_are_centred_and_shorter_at_the_ends():
-    assert running_mean([0.0, 3.0, 6.0, 9.0], window=3).tolist() == [1.5, 3.0, 6.0, 7.5]
+def test_running_means_know_nothing_of_later_values_and_are_shorter_at_the_start():
+    assert running_mean([0.0, 3.0, 6.0, 9.0], window=3).tolist() == [0.0, 1.5, 3.0, 6.0]
     assert running_mean([], window=3).tolist() == []
     assert Curves(TIMES, RISING[None]).smoothed(1).y.tolist() == [RISING.tolist()]
 
@@ -176,6 +176,25 @@ def test_a_running_mean_does_not_jump_at_a_spike():
     assert rollouts_to_target(spiky, 0.5) == 200
     assert rollouts_to_target(spiky, 0.5, window=3) == 700
     assert rollouts_to_target(curve(0.5), 0.5, window=3) == 0
+
+
+def test_smoothed_curves_reach_a_threshold_where_costs_to_a_target_do():
+    accuracies = [0.1, 0.4, 0.6, 0.55, 0.7, 0.2, 0.9]
+    evals = curve(*accuracies)
+    smoothed = Curves(np.array([e["rollouts/generated"] for e in evals]), np.array([accuracies])).smoothed(3)
+    for target in (0.1, 0.3, 0.5, 0.6):
+        assert first_reach(smoothed, target) == rollouts_to_target(evals, target, window=3)
+
+
+def test_paired_resamples_take_out_what_seeds_share():
+    """Each seed has its own speed; the method is twice as fast with each, so every resample of pairs has ratio 2."""
+    x = np.arange(1.0, 201.0)
+    slow = np.array([np.clip(x / (80 + 20 * s), 0, 1) for s in range(5)])
+    fast = np.array([np.clip(2 * x / (80 + 20 * s), 0, 1) for s in range(5)])
+    pairs = speed_up(Curves(x, slow), Curves(x, fast), threshold=0.9, paired=True)
+    independent = speed_up(Curves(x, slow), Curves(x, fast), threshold=0.9)
+    assert pairs.ratio == independent.ratio == pytest.approx(2, rel=0.02)
+    assert pairs.high - pairs.low < 0.1 < independent.high - independent.low
 
 
 def test_another_metric():

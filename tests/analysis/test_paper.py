@@ -101,7 +101,8 @@ def test_ablations(numbers):
         assert (r["seconds_per_step"], 100 * r["peak"], 100 * r["last"]) == pytest.approx(expected, abs=0.006), label
     rules = numbers["ablations"]["down_sampling_rule"]
     assert [round(rules[k]["last_length"]) for k in ("max-variance", "random", "max-reward")] == [202, 229, 360]
-    assert 100 * rules["max-reward"]["last_half_width"] == pytest.approx(3.8, abs=0.05)
+    student = 2.262 / 1.96  # the published band has 1.96 standard errors
+    assert 100 * rules["max-reward"]["last_half_width"] == pytest.approx(3.8 * student, abs=0.06)
 
 
 def test_the_cautions_are_told(numbers):

@@ -50,3 +50,11 @@ def test_the_style_ends_with_the_figure():
         assert matplotlib.rcParams["font.size"] == 8
         assert figure.get_size_inches().tolist() == [WIDTH_IN, 2.0]
     assert matplotlib.rcParams["font.size"] == before
+
+
+def test_colours_can_be_seen_on_white():
+    """Contrast (WCAG 2.2, 1.4.3) of at least 2; the palest of the palette, a yellow, has 1.3."""
+    for look in LOOKS.values():
+        rgb = np.array(matplotlib.colors.to_rgb(look.color))
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        assert 1.05 / (TO_XYZ[1] @ linear + 0.05) > 2, look.label

@@ -319,9 +319,14 @@ def test_the_state_keeps_its_types_and_shapes(dtype):
     assert describe(logprobs) == ((P, M, T), "float32")
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_an_update_that_is_not_finite_is_skipped(bad):
-    """The state stays to the bit, whatever the optimizer; the next update is made as if there had been none."""
+@pytest.mark.parametrize(
+    ("bad", "loss_is_finite"), [(float("nan"), False), (float("inf"), False), (1e30, True)], ids=str
+)
+def test_an_update_that_is_not_finite_is_skipped(bad, loss_is_finite):
+    """The state stays to the bit, whatever the optimizer; the next update is made as if there had been none.
+
+    The loss may be finite where the norm of its gradient is not.
+    """
     optimizer = make_optimizer(OptimizerConfig(learning_rate=0.1), 4)
     sizes = {"micro_batch_size": 8, "chunk_size": None, "max_completion_length": LIMIT}
     update = make_update(MODEL, optimizer, ObjectiveConfig(), temperature=1.0, mesh=make_mesh(1, 1, 1), **sizes)
@@ -332,6 +337,7 @@ def test_an_update_that_is_not_finite_is_skipped(bad):
     before = jax.device_get(state)
     state, metrics, _ = update(state, poisoned)
     assert metrics["skipped_updates"] == 1
+    assert (bool(np.isfinite(metrics["loss"])), bool(np.isfinite(metrics["grad_norm"]))) == (loss_is_finite, False)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), before)
     state, _, _ = update(state, good)
     direct, _, _ = update(jax.device_put(before), good)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from pods_jax.config.load import load_config
 from pods_jax.config.schema import PROJECTIONS, LoraConfig
 from pods_jax.errors import UserError
+from pods_jax.models import peft_adapter
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import MODULES, adapt, init_adapters, merge
-from pods_jax.models.peft_adapter import load_adapter, load_adapter_for, save_adapter
+from pods_jax.models.peft_adapter import load_adapter, load_adapter_for, save_adapter, with_adapters_settings
 from pods_jax.rollout import generate
 
 CONFIG = ModelConfig(
@@ -214,6 +216,35 @@ def test_an_adapter_to_start_from_has_the_settings_of_the_run(tmp_path):
         (name,) = change
         with pytest.raises(UserError, match=rf"lora\.{name} = .*, but the adapter in .* has"):
             load_adapter_for(dataclasses.replace(same, **change), CONFIG)
+
+
+def test_what_the_config_leaves_at_its_default_is_the_adapters_own(tmp_path):
+    own = LoraConfig(rank=2, alpha=3.0, target_modules=("q_proj", "up_proj"))
+    save_adapter(tmp_path, init_adapters(CONFIG, own, jax.random.key(0)), own)
+    path = str(tmp_path)
+    assert with_adapters_settings(LoraConfig(path=path)) == dataclasses.replace(own, path=path)
+    load_adapter_for(with_adapters_settings(LoraConfig(path=path)), CONFIG)
+    given = with_adapters_settings(LoraConfig(rank=4, alpha=5.0, target_modules=("k_proj",), path=path))
+    assert (given.rank, given.alpha, given.target_modules) == (4, 5.0, ("k_proj",))
+    assert with_adapters_settings(LoraConfig()) == LoraConfig()
+    (tmp_path / "file.py").write_text("from pods_jax.config import default_config as get_config")
+    config = load_config(f"{tmp_path}/file.py", [f"lora.path={path}"])
+    assert (config.lora.rank, config.lora.alpha) == (2, 3.0)
+    with pytest.raises(UserError, match=r"adapter_config.json: no such file"):
+        load_config(f"{tmp_path}/file.py", [f"lora.path={path}/none"])
+
+
+def test_an_adapter_that_is_half_written_has_no_config(tmp_path, monkeypatch):
+    save_adapter(tmp_path, random_adapters(), LORA)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(peft_adapter, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_adapter(tmp_path, random_adapters(), LORA)
+    with pytest.raises(UserError, match=r"adapter_config.json: no such file"):
+        load_adapter(tmp_path, CONFIG)
 
 
 def test_an_incomplete_adapter_is_refused(tmp_path):

@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from pods_jax.errors import UserError
 from pods_jax.models.config_json import read_config
-from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, model_weights
-from pods_jax.models.loading import load_pretrained, own_dtype, save_pretrained, weights_fingerprint
+from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, init_params, model_weights
+from pods_jax.models.loading import load_pretrained, open_pretrained, own_dtype, save_pretrained, weights_fingerprint
 from pods_jax.models.saving import write_folder
 from pods_jax.models.shardings import param_shardings
 from pods_jax.parallel.mesh import make_mesh
@@ -385,3 +387,27 @@ def test_a_fingerprint_is_of_the_weights_and_not_of_their_files(tmp_path):
         assert weights_fingerprint(tmp_path / "other") != same, name
     save_pretrained(tmp_path / "other", Decoder(LLAMA), params, dtype="bfloat16")
     assert weights_fingerprint(tmp_path / "other") != same
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what of a file is in memory")
+def test_of_a_file_nothing_stays_in_memory_once_it_is_read(tmp_path):
+    """Beside the weights, pages of a file that stay mapped would be a second copy."""
+    model = Decoder(ModelConfig(64, 512, 2048, 1, 8, 8, 64))
+    save_pretrained(tmp_path, model, init_params(model, jax.random.key(0)))
+    file = tmp_path / "model.safetensors"
+    assert file.stat().st_size > 10e6
+    checkpoint = open_pretrained(tmp_path)
+    tensors = [stored.read() for stored in checkpoint.stored.values()]
+    assert sum(tensor.nbytes for tensor in tensors) > 10e6
+    assert resident_bytes(file) < 1e6
+
+
+def resident_bytes(file):
+    """What of a file is mapped and in memory."""
+    found, total = False, 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            found = line.endswith(str(file))
+        elif found and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total

@@ -131,6 +131,33 @@ ENTRY %main (p: f32[4]) -> f32[4] {
     assert traffic(program, unknown_trips=3)["all-reduce"] == (7 + 3, (7 + 3) * 16)
 
 
+def test_of_the_branches_of_a_condition_only_the_one_that_sends_the_most_counts():
+    """In either order, and in calls within calls."""
+    for branches in ("%none, %small, %large", "%large, %small, %none", "%small, %large, %none"):
+        program = """
+%none (a: f32[4]) -> f32[4] {
+  ROOT %same = f32[4]{0} copy(%a)
+}
+
+%small (b: f32[4]) -> f32[4] {
+  ROOT %sum = f32[4]{0} all-reduce(%b), replica_groups={{0,1}}, to_apply=%add
+}
+
+%inner (c: f32[64]) -> f32[64] {
+  ROOT %sum = f32[64]{0} all-reduce(%c), replica_groups={{0,1}}, to_apply=%add
+}
+
+%large (d: f32[64]) -> f32[64] {
+  ROOT %called = f32[64]{0} call(%d), to_apply=%inner
+}
+
+ENTRY %main (p: f32[4]) -> f32[4] {
+  ROOT %c = f32[4]{0} conditional(%i, %x, %y, %z), branch_computations={BRANCHES}
+}
+""".replace("BRANCHES", branches)
+        assert traffic(program) == {"all-reduce": (1, 64 * 4)}
+
+
 @pytest.fixture(scope="module")
 def measured():
     """The traffic of a program of known collectives, compiled for eight devices."""

@@ -102,6 +102,15 @@ def test_the_deadline_holds_whatever_signals_this_process_ignores_or_blocks():
         assert pool.score(["a"], ["hang"], "misbehave", deadline_s=0.3) == [Verdict(False, None, "timeout")]
 
 
+def test_a_worker_outlives_the_signal_that_a_cluster_sends_to_all_processes():
+    with RewardPool(num_workers=1) as pool:
+        [first] = pool.score([""], [""], "process")
+        os.kill(int(first.answer), signal.SIGTERM)
+        time.sleep(0.1)
+        [second] = pool.score([""], [""], "process")
+    assert second.answer == first.answer
+
+
 def test_workers_work_side_by_side():
     seconds = {}
     for num_workers in (1, 4):

@@ -64,6 +64,19 @@ def test_balanced_keeps_half_of_each_as_far_as_both_reach(m):
     )
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.7, 0.71), (0.0, 0.71), (0.7, 1.0)])
+def test_balanced_takes_rewards_above_seven_tenths_for_right(low, high):
+    """Where all were on one side of the threshold, four of eight would be drawn at random."""
+    groups = np.tile(np.float32([low, high] * 4), (50, 1))
+    assert ((kept_rewards("balanced", groups, 4) == np.float32(high)).sum(1) == 2).all()
+
+
+@pytest.mark.parametrize("reward", [0.7, 0.71])
+def test_balanced_draws_at_random_where_all_are_right_or_all_are_wrong(reward):
+    groups = np.tile(np.float32([reward, 0.9 if reward > 0.7 else 0.1] * 4), (50, 1))
+    assert len(set((kept_rewards("balanced", groups, 4) == np.float32(reward)).sum(1).tolist())) > 2
+
+
 @pytest.mark.parametrize(
     ("rule", "weights"),
     [

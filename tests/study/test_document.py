@@ -9,7 +9,12 @@ import pytest
 from study import tables
 from study.definition import ALLOCATION, ANSWERS, VARIANTS
 from study.document import blocks_of
+from study.smollm2 import FULL_EXTENT
 from study.stages import read_results
+from study.trial_tables import trial_table
+from study.trials import read_records
+
+from pods_jax.io import finite
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "results.md").read_text()
@@ -27,6 +32,8 @@ def test_every_interval_of_the_prose_is_in_a_table():
     prose = re.sub(r"<!-- study:.*?<!-- end -->", "", TEXT, flags=re.DOTALL).replace("\n", " ")
     found = re.findall(r"\d\.\d\d \[\d\.\d\d, +\d\.\d\d\]", prose)
     assert len(found) > 10
+    found += re.findall(r"\d+\.\d % +\[\d+\.\d, +\d+\.\d\]", prose)
+    assert "±" not in prose
     assert [interval for interval in found if re.sub(" +", " ", interval) not in tables_text] == []
 
 
@@ -53,6 +60,13 @@ def test_rollouts_and_their_ratios_follow_from_those_of_the_seeds(name):
             for variant, found in ratios.items():
                 paired = tables.paired_rollouts(numbers["rows"][baseline], numbers["rows"][variant], target)
                 assert found[target]["paired"] == pytest.approx(paired)
+                equal = tables.equal_budgets(numbers["rows"][baseline], numbers["rows"][variant], target)
+                assert found[target]["equal_budgets"] == pytest.approx(equal)
+
+
+def test_numbers_of_the_language_model_follow_from_the_records_of_its_runs():
+    records = read_records(FULL_EXTENT, DOCS / "results" / "smollm2")
+    assert finite(trial_table(FULL_EXTENT, records)) == RESULTS["smollm2"]
 
 
 def test_every_answer_is_measured():

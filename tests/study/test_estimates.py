@@ -8,6 +8,7 @@ from scipy import stats
 from study.estimates import (
     CostModel,
     censored_ratio,
+    cut,
     fit_costs,
     geometric_mean,
     mean_interval,
@@ -51,6 +52,15 @@ def test_a_side_that_never_gets_there_counts_with_its_budget_if_the_other_does()
 def test_a_side_that_gets_there_after_the_mean_budget_keeps_its_own_cost():
     found = censored_ratio([np.inf], [50.0], baseline_budget=10.0, method_budget=20.0)
     assert found.value == pytest.approx(0.2)
+
+
+def test_with_equal_budgets_what_one_side_reached_with_more_does_not_count():
+    baseline = cut([5.0, 30.0, 30.0], 10.0)
+    method = cut([20.0, 4.0, 40.0], 10.0)
+    assert baseline == [5.0, np.inf, np.inf]
+    found = censored_ratio(baseline, method, 10.0, 10.0)
+    assert (found.value, found.num) == (pytest.approx((5 / 10 * 10 / 4) ** 0.5), 2)
+    assert num_censored(baseline, method) == 2
 
 
 @given(COSTS, st.floats(0.2, 5))

@@ -49,7 +49,8 @@ def test_thresholds_are_reached_where_the_curves_say(main):
     rate = RATES["grpo_ga"] * 1.02  # the middle seed's
     for t in THRESHOLDS:
         exact = -math.log(1 - t) / rate
-        assert main["rows"]["grpo_ga"]["steps_to"][str(t)] == pytest.approx(exact, abs=6)  # grid 4, running mean
+        found = main["rows"]["grpo_ga"]["steps_to"][str(t)]
+        assert exact < found <= exact + 10  # an evaluation every 4 steps; the mean of three lags by one
     assert math.isinf(main["rows"]["max_reward"]["steps_to"]["0.9"])
 
 
@@ -145,7 +146,7 @@ def test_means_are_over_the_seeds_with_which_every_variant_gets_there(tmp_path):
     assert dapo["value"] == pytest.approx(math.sqrt(dapo["by_seed"][0] * dapo["by_seed"][1]))
     paired = table["ratios"]["small-grpo"]["small-dapo"][target]["paired"]
     assert (paired["num"], paired["censored"]) == (3, 1)
-    assert paired["value"] == pytest.approx((160 * 512 / dapo["by_seed"][2]) ** (1 / 3))
+    assert paired["value"] == pytest.approx((160 * 512 / dapo["by_seed"][2]) ** (1 / 3))  # equal budgets here
     assert "1 at the budget" in document.allocation_block(table)
 
 
@@ -154,11 +155,11 @@ def test_one_seed_has_no_intervals_and_its_table_is_the_same_from_a_file(tmp_pat
         make_run(tmp_path / name / "seed=0", 0.02, 0, 512)
     table = tables.allocation_table(ALLOCATION["small_batch"], tmp_path)
     block = document.allocation_block(table)
-    assert "± -" in block
+    assert " % [-, -]" in block
     assert document.allocation_block(json.loads(json.dumps(finite(table)))) == block
     for name in LEARNING["m"].variants:
         make_run(tmp_path / name / "seed=0", 0.02, 0)
     learnt = tables.learning_table(LEARNING["m"], tmp_path, make_costs(tmp_path, SIZES))
     block = document.learning_block(learnt)
-    assert "± -" in block
+    assert " % [-, -]" in block
     assert document.learning_block(json.loads(json.dumps(finite(learnt)))) == block

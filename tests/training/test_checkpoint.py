@@ -166,6 +166,19 @@ def test_when_all_are_damaged_nothing_is_started_anew(tmp_path):
         restored(tmp_path)
 
 
+def test_a_damaged_one_that_was_asked_for_is_told(tmp_path):
+    saved(tmp_path, [2, 4])
+    truncate(tmp_path)
+    warnings = []
+    checkpoints = Checkpoints(tmp_path, 2)
+    with pytest.raises(UserError, match=r"checkpoints: the checkpoint at step 4 is damaged \(.*\); choose another$"):
+        checkpoints.restore(state_at(0), warnings.append, step=4)
+    assert checkpoints.restore(state_at(0), warnings.append, step=2).step == 2
+    assert checkpoints.restore(state_at(0), warnings.append, step=3) is None
+    assert not warnings
+    checkpoints.close()
+
+
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, capfd):
     saved(tmp_path, [2])
     checkpoints = Checkpoints(tmp_path, 2)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from pods_jax.config.schema import from_mapping
+from pods_jax.config.schema import TrainingConfig, from_mapping
 from pods_jax.config.validate import violations
 from pods_jax.io import read_jsonl
 from pods_jax.rewards import RewardPool
@@ -58,6 +58,30 @@ def test_the_same_set_under_a_prefix_has_the_same_scores(trained, tmp_path, caps
     assert found["some/greedy_accuracy"] * 5 == pytest.approx(round(found["some/greedy_accuracy"] * 5))
 
 
+def test_completions_do_not_depend_on_the_batches(tiny):
+    """A problem's random numbers are named by its place in the set, and the policy is uncertain enough to show it."""
+    found = []
+    for size in (8, 3):
+        tiny.evaluation.batch_size = size
+        tokens, ids = [], []
+        with RewardPool(1) as pool:
+            run = make_run(built(tiny), load_data(built(tiny)), pool, lambda *_: None)
+            generate = run.engine.generate
+
+            def noted(orders, sampling, generate=generate, tokens=tokens, ids=ids):
+                completions = generate(orders, sampling)
+                ids.extend(orders.prompt_ids)
+                tokens.extend(completions.tokens.tolist())
+                return completions
+
+            run.engine.generate = noted
+            scores_found = evaluate(run)
+        found.append((scores_found, tokens))
+        assert ids == [*range(8), *range(8)]  # sampled, then greedy
+    assert found[0] == found[1]
+    assert len({str(row) for row in found[0][1][:8]}) > 4
+
+
 @pytest.mark.parametrize("restriction", [{"top_k": 1}, {"top_p": 1e-6}], ids=str)
 def test_the_one_token_that_is_left_is_the_greedy_one(trained, restriction):
     free = scores(trained)
@@ -73,6 +97,18 @@ def test_evaluations_fall_on_the_first_step_after_each_period(tiny, tmp_path, mo
     tiny.training.eval_every_steps, tiny.training.eval_every_minutes = 0, 1.25
     train(built(tiny), tmp_path / "run", Reporter())
     assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0, 3, 5, 6]
+
+
+def test_checkpoints_are_written_once_the_minutes_have_passed(tiny, tmp_path, monkeypatch):
+    """Steps of 30 seconds: a minute has passed after two, and again after two more; the last step is always saved."""
+    monkeypatch.setattr(loop, "from_main", lambda _: 30.0)
+    saved = []
+    monkeypatch.setattr(loop, "_save", lambda run, folder, checkpoints, step: saved.append(step))
+    tiny.training.num_steps, tiny.training.eval_every_steps = 7, 0
+    tiny.training.checkpoint_every_steps, tiny.training.checkpoint_every_minutes = 0, 1.0
+    train(built(tiny), tmp_path / "run", Reporter())
+    assert saved == [2, 4, 6, 7]
+    assert TrainingConfig().checkpoint_every_minutes > 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from pods_jax.errors import UserError
-from pods_jax.training.export import mark, refuse_folder, source
+from pods_jax.training.export import MARK, mark, refuse_folder
 
 
 @pytest.fixture
@@ -54,13 +54,36 @@ def test_an_earlier_export_of_the_workdir_is_taken(workdir, tmp_path, monkeypatc
     mark(out, workdir)
     monkeypatch.chdir(tmp_path)
     refuse_folder(out, workdir.relative_to(tmp_path))
-    assert source(out) == str(workdir)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}"])
-def test_a_spoilt_mark_is_none(tmp_path, text):
-    (tmp_path / "exported_from.json").write_text(text)
-    assert source(tmp_path) is None
+@pytest.mark.parametrize("text", ["[]", "{}", "\x00\x00"])
+def test_a_mark_that_says_something_else_is_none(workdir, tmp_path, text):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / MARK).write_text(text)
+    with pytest.raises(UserError, match="no export of workdir"):
+        refuse_folder(tmp_path / "out", workdir)
+
+
+@pytest.mark.parametrize("length", [0, 1, 20, None])
+def test_a_mark_that_a_kill_has_torn_refuses_nothing(workdir, tmp_path, length):
+    out = tmp_path / "out"
+    mark(out, workdir)
+    (out / MARK).write_text((out / MARK).read_text()[:length])
+    (out / "config.json").write_text("{}")
+    refuse_folder(out, workdir)
+    mark(out, workdir)
+    assert len((out / MARK).read_text()) > 20
+
+
+def test_what_killed_exports_leave_refuses_nothing(workdir, tmp_path):
+    out = tmp_path / "out"
+    (out / ".partial-x1").mkdir(parents=True)
+    (out / ".partial-x1" / "model.safetensors").write_text("")
+    (out / f"{MARK}.partial").write_text('{"work')
+    refuse_folder(out, workdir)
+    (out / "model.safetensors").write_text("")
+    with pytest.raises(UserError, match="no export of workdir"):
+        refuse_folder(out, workdir)
 
 
 def test_a_file_is_refused(workdir, tmp_path):

@@ -85,9 +85,9 @@ def test_the_same_seed_repeats_and_another_does_not(tiny, tmp_path):
     [
         {},
         {"objective": {"beta": 0.1, "num_iterations": 2}},
-        {"lora": {"rank": 2}, "objective": {"beta": 0.1, "steps_per_generation": 2}},
+        {"lora": {"rank": 2}, "objective": {"beta": 0.1, "steps_per_generation": 2}, "optimizer": {"name": "muon"}},
     ],
-    ids=["plain", "reference", "lora"],
+    ids=["plain", "reference", "lora and muon"],
 )
 def test_a_killed_run_goes_on_to_the_same_end(tiny, tmp_path, change):
     tiny.update(change)
@@ -113,6 +113,25 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(tiny, tmp_pat
     assert "the checkpoint at step 6 is damaged" in capsys.readouterr().out
     assert {name: untimed(tmp_path / "run" / name) for name in logs} == logs
     assert (tmp_path / "run" / "checkpoints" / "6").is_dir()
+
+
+@pytest.mark.parametrize("lost", [{"metrics.jsonl": [3, 4]}, {"metrics.jsonl": [2], "eval.jsonl": [0, 3, 6]}])
+def test_lines_that_are_lost_before_the_checkpoint_are_told(tiny, tmp_path, capsys, lost):
+    config = built(tiny)
+    whole = train(config, tmp_path / "run", Reporter())
+    train(config, tmp_path / "run", Reporter())
+    assert "lacks" not in capsys.readouterr().out
+    for name, steps in lost.items():
+        file = tmp_path / "run" / name
+        kept = [line for line in file.read_text().splitlines(True) if json.loads(line)["step"] not in steps]
+        file.write_text("".join(kept))
+    summary = train(config, tmp_path / "run", Reporter())
+    told = capsys.readouterr().out
+    for name, steps in lost.items():
+        count = {"metrics.jsonl": 6, "eval.jsonl": 3}[name]
+        assert f"warning  {name} lacks {len(steps)} of {count} lines, the first of step {steps[0]}" in told
+    assert summary["before"] == ({} if "eval.jsonl" in lost else whole["before"])
+    assert summary["after"] == whole["after"]
 
 
 def test_the_best_policy_is_saved_and_kept(tiny, tmp_path):

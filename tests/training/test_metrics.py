@@ -62,12 +62,18 @@ def test_the_deviation_of_rewards_is_of_all_of_them_as_in_trl():
 
 
 def test_candidates_are_the_first_requests_of_prompts():
-    metrics = candidate_metrics([group([1, 1]), group([0, 0, 1, 0], uid=1), group([1, 1], first=2)])
-    assert metrics == {
-        "candidates/accuracy": pytest.approx((1 + 0.25) / 2),
-        "candidates/frac_all_right": 0.5,
-        "candidates/frac_all_wrong": 0.0,
+    groups = [group([1, 1]), group([0, 0, 1, 0], uid=1), *(group([0] * 3, uid=uid) for uid in (2, 3))]
+    assert candidate_metrics([*groups, group([1, 1], first=2)]) == {
+        "candidates/accuracy": pytest.approx((1 + 0.25 + 0 + 0) / 4),
+        "candidates/frac_all_right": 1 / 4,
+        "candidates/frac_all_wrong": 2 / 4,
     }
+    assert candidate_metrics([group([1, 1], first=2)]) == {}
+
+
+def test_variance_of_a_group_is_of_its_finite_rewards():
+    groups = [group([0.5, np.nan, 0.5]), group([0.0, 1.0], uid=1), group([np.nan], uid=2)]
+    assert rollout_metrics(groups)["frac_reward_zero_std"] == pytest.approx(2 / 3)
 
 
 def test_ages_are_of_the_trained_rollouts():

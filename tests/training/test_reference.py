@@ -1,6 +1,10 @@
-"""The KL to the reference policy, in the reward."""
+"""The reference policy: the KL to it in the reward, and a reference that follows the policy."""
 
 import dataclasses
+import re
+import shutil
+import types
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +13,7 @@ import pytest
 
 from pods_jax.analysis.runs import read_run
 from pods_jax.config.schema import from_mapping
+from pods_jax.config.validate import violations
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
@@ -17,7 +22,7 @@ from pods_jax.training import Reporter, train
 from pods_jax.training.prompts import load_data
 from pods_jax.training.reference import make_scorer, penalised
 from pods_jax.training.run import make_run
-from pods_jax.training.step import collect_groups
+from pods_jax.training.step import collect_groups, train_step
 
 
 @pytest.fixture
@@ -89,3 +94,74 @@ def test_no_more_is_scored_at_a_time_than_a_micro_batch(config):
         return program.memory_analysis().temp_size_in_bytes
 
     assert temporaries(4) < temporaries(None) / 8
+
+
+# ---------------------------------------------------------------- a reference that follows the policy
+
+
+def test_the_reference_follows_the_policy_as_in_trl(tiny):
+    """Two updates a step, a synchronisation after every three: after the first of step 2, and the last of step 3."""
+    torch = pytest.importorskip("torch", reason="the extra 'parity' brings torch")
+    callbacks = pytest.importorskip("trl.trainer.callbacks", reason="the extra 'parity' brings TRL")
+    tiny.objective.beta, tiny.objective.num_iterations = 0.1, 2
+    tiny.objective.sync_ref_model, tiny.objective.ref_model_sync_steps = True, 3
+    config, _ = from_mapping(tiny)
+    policies = []
+    with RewardPool(1) as pool:
+        run = make_run(config, load_data(config), pool, lambda *_: None)
+        initial = np.array(run.ref_params["embed"])
+        update = run.update
+
+        def noted(*arguments):
+            found = update(*arguments)
+            policies.append(np.array(found[0].params["embed"]))
+            return found
+
+        run.update = noted
+        for step in (1, 2, 3):
+            train_step(run, step)
+    theirs = torch.nn.Linear(1, 1, bias=False)
+    policy = torch.nn.Linear(1, 1, bias=False)
+    theirs.weight.data = torch.tensor(initial)
+    callback = callbacks.SyncRefModelCallback(theirs, None)
+    alpha = config.objective.ref_model_mixup_alpha
+    arguments = types.SimpleNamespace(ref_model_sync_steps=3, ref_model_mixup_alpha=alpha)
+    for step, weights in enumerate(policies, start=1):
+        policy.weight.data = torch.tensor(weights)
+        with mock.patch.object(callback, "sync_target_model", callback._sync_target_model):
+            callback.on_step_end(arguments, types.SimpleNamespace(global_step=step), None, model=policy)
+    assert np.abs(theirs.weight.detach().numpy() - initial).max() > 1e-3
+    np.testing.assert_allclose(run.ref_params["embed"], theirs.weight.detach().numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_a_reference_that_follows_is_in_the_checkpoint(tiny, tmp_path):
+    """A run that goes on from step 4 ends as one that was never stopped."""
+    tiny.objective.beta, tiny.objective.sync_ref_model, tiny.objective.ref_model_sync_steps = 0.1, True, 2
+    config, _ = from_mapping(tiny)
+    train(config, tmp_path / "run", Reporter())
+    whole = untimed(read_run(tmp_path / "run").metrics[-1])
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "6")
+    train(config, tmp_path / "run", Reporter())
+    assert untimed(read_run(tmp_path / "run").metrics[-1]) == whole
+    assert whole["kl"] > 0
+
+
+def untimed(record):
+    return {name: value for name, value in record.items() if "time" not in name}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"beta": 0.0}, "no reference to synchronise"),
+        ({"lora": 2}, "under LoRA the reference is the frozen base"),
+        ({"ref_model_sync_steps": 0}, "ref_model_sync_steps must be positive"),
+        ({"ref_model_mixup_alpha": 0.0}, r"must lie in \(0, 1\]"),
+        ({"ref_model_mixup_alpha": 1.5}, r"must lie in \(0, 1\]"),
+    ],
+)
+def test_what_makes_no_sense_with_it_is_refused(tiny, changes, message):
+    tiny.objective.beta, tiny.objective.sync_ref_model = 0.1, True
+    tiny.lora.rank = changes.get("lora", 0)
+    tiny.objective.update({name: value for name, value in changes.items() if name != "lora"})
+    assert any(re.search(message, problem) for problem in violations(from_mapping(tiny)[0]))

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from pods_jax.config.schema import from_mapping
 from pods_jax.io import read_jsonl
@@ -58,12 +59,28 @@ def stopped_run(config, workdir, step):
 
 
 def test_a_stopped_run_goes_on_to_the_same_end(tiny, tmp_path):
-    stopped_run(tiny, tmp_path / "run", 3)
+    """It does not evaluate where it stops, between two evaluations: the time may be short."""
+    stopped_run(tiny, tmp_path / "run", 4)
+    assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0, 3]
     config, _ = from_mapping(tiny)
     for name in ("run", "whole"):
         train(config, tmp_path / name, Reporter())
     for name in ("metrics.jsonl", "eval.jsonl", "samples.jsonl"):
         assert untimed(tmp_path / "run" / name) == untimed(tmp_path / "whole" / name)
+    assert starts(tmp_path / "run" / "tensorboard") == [1, 5]
+
+
+def starts(folder):
+    """The first step of each life, before which TensorBoard hides what an earlier life wrote of it or later ones."""
+    found = []
+    for file in sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime):
+        data = file.read_bytes()
+        while data:  # a record: 8 bytes of length, 4 of checksum, the event, 4 of checksum
+            size = int.from_bytes(data[:8], "little")
+            event = Event.FromString(data[12 : 12 + size])
+            found += [event.step] if event.session_log.status == SessionLog.START else []
+            data = data[16 + size :]
+    return found
 
 
 def test_before_the_first_step_a_signal_ends_the_run_and_the_same_command_starts_again(tiny, tmp_path):

@@ -1,0 +1,133 @@
+"""The study of a pretrained language model as data: tasks, methods, seeds, and the order in which runs are made.
+
+A run is a `Trial`. Learning rates are chosen per task, prompts per step and method, on seeds that are not reported
+(`study.rates`); every finished trial leaves a small file (`study.trials`), from which all results follow.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from pods_jax.analysis.style import LOOKS, Look
+from pods_jax.config.methods import sizes
+
+SPEC = "configs/smollm2_chain_sum.py"
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A way to spend rollouts.
+
+    Attributes:
+      look: in figures and tables.
+      keys: of the config.
+      rate_of: the method whose learning rate this one has; None: its own.
+    """
+
+    look: Look
+    keys: Mapping[str, object]
+    rate_of: str | None = None
+
+
+_ALL = {"selection.rule": "all"}
+_PILOTS = {"allocation.name": "pilot_commit", "allocation.options": {"on_exhausted": "train_partial"}}
+
+METHODS: Mapping[str, Method] = {
+    "grpo": Method(LOOKS["grpo"], _ALL | sizes(4, 4)),
+    "pods": Method(LOOKS["pods"], {"selection.rule": "max_variance"} | sizes(16, 4)),
+    # Four random ones of 16 are distributed as four: the updates are those of GRPO, and so is the best rate.
+    "random": Method(LOOKS["random"], {"selection.rule": "random"} | sizes(16, 4), rate_of="grpo"),
+    "grpo_ga": Method(LOOKS["grpo_ga"], _ALL | sizes(16, 16)),
+    "pods_32": Method(Look("PODS, n = 32", "#56B4E9", "h", "--"), {"selection.rule": "max_variance"} | sizes(32, 4)),
+    "pilot_commit": Method(LOOKS["pilot_commit"], _ALL | _PILOTS | sizes(16, 16)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A task with a number of prompts a step: what the compared runs share.
+
+    Attributes:
+      name: of the setting, in file names and tables.
+      spec, keys: the config, and values that differ from it.
+      thresholds: accuracies to reach, fixed before the reported runs.
+    """
+
+    name: str
+    spec: str
+    keys: Mapping[str, object]
+    thresholds: Sequence[float] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    """All trials of a study of a language model.
+
+    Attributes:
+      settings: compared one after the other.
+      waves: methods whose seeds are made together, seed by seed, after their learning rates are chosen; a wave is done
+        before the next one begins.
+      seeds: that are reported; tuning_seeds: that learning rates are chosen on.
+      first_rate: the learning rate that is tried first; factor: between neighbouring rates.
+      lowest_rate, highest_rate: bounds of the search.
+    """
+
+    settings: Sequence[Setting]
+    waves: Sequence[Sequence[str]] = (("grpo", "pods", "random"), ("grpo_ga", "pods_32", "pilot_commit"))
+    seeds: Sequence[int] = range(5)
+    tuning_seeds: Sequence[int] = (100,)
+    first_rate: float = 2e-5
+    factor: float = 2.0
+    lowest_rate: float = 2.5e-6
+    highest_rate: float = 1.6e-4
+
+
+_SHARED = {
+    "rollout.max_prompt_length": 64, "rollout.max_completion_length": 16, "model.remat": "none",
+    "optimizer.warmup_steps": 5, "optimizer.micro_batch_size_per_device": 4,
+    "evaluation.num_prompts": 64, "evaluation.num_samples": 0, "evaluation.batch_size": 64,
+    "training.checkpoint_every_steps": 0, "training.checkpoint_every_minutes": 0, "training.keep_best": False,
+    "training.log_samples_every_steps": 20,
+}  # fmt: skip
+THRESHOLDS = (0.1, 0.25, 0.5)
+_LENGTHS = {
+    1: {"training.num_steps": 200, "training.eval_every_steps": 20},
+    4: {"training.num_steps": 80, "training.eval_every_steps": 8},
+}
+"""Steps and evaluations by the number of prompts in a step."""
+_TASKS = {
+    "chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
+    "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
+}
+"""Procedural data sets of reasoning-gym with their parameters: sums and differences of two numbers; products."""
+
+
+def _setting(task: str, num_prompts: int) -> Setting:
+    options = {"dataset": task, "num_train": 2000, "num_test": 64, "params": _TASKS[task]}
+    keys = {"data.options": options, "rollout.num_prompts": num_prompts, **_SHARED, **_LENGTHS[num_prompts]}
+    return Setting(f"{task}-P{num_prompts}", f"{SPEC}:chain_sum", keys, THRESHOLDS)
+
+
+FULL_EXTENT = Extent([_setting(task, num_prompts) for task in _TASKS for num_prompts in (1, 4)])
+
+QUICK_EXTENT = Extent(
+    [
+        Setting(
+            "addition-P1",
+            "configs/demo.py:grpo",
+            {
+                "model.hidden_size": 32, "model.num_hidden_layers": 1, "model.intermediate_size": 64,
+                "warm_start.num_steps": 20, "data.options": {"base": 3, "digits": 2, "num_train": 48, "num_test": 32},
+                "rollout.num_prompts": 1, "optimizer.micro_batch_size_per_device": 4, "evaluation.num_samples": 0,
+                "evaluation.num_prompts": 32, "evaluation.batch_size": 32, "training.num_steps": 4,
+                "training.eval_every_steps": 2,
+            },
+            THRESHOLDS,
+        )
+    ],
+    waves=(("grpo", "random"),),
+    seeds=range(1),
+    first_rate=1e-3,
+    lowest_rate=1e-3,
+    highest_rate=2e-3,
+)  # fmt: skip
+"""The same in tiny form on a policy from scratch, without a pretrained model; its numbers mean nothing."""

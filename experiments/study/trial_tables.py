@@ -1,0 +1,127 @@
+"""Numbers of the language model's study, from the records of its trials: costs to thresholds, and paired ratios."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pods_jax.analysis.curves import Curves, Evals, cost_to_target
+from study.estimates import censored_ratio, cut, geometric_mean, mean_interval, num_censored
+from study.smollm2 import METHODS, Extent, Setting
+from study.tables import Numbers
+from study.trials import Record, Records, Trial, chosen_rate, tried
+
+WINDOW = 2
+"""Number of evaluations, the last ones until then, whose mean accuracy a threshold is compared with."""
+
+COSTS = {"steps": "step", "rollouts": "rollouts/generated", "tokens": "tokens/generated"}
+"""What a threshold costs: its name in tables, and in records."""
+
+BASELINES = ("grpo", "grpo_ga")
+
+
+def trial_table(extent: Extent, records: Records) -> Numbers:
+    """All results by setting (see `_setting_table`), those of settings without a reported run left out."""
+    tables = {s.name: _setting_table(extent, s, records) for s in extent.settings}
+    return {name: table for name, table in tables.items() if table["rows"]}
+
+
+def _setting_table(extent: Extent, setting: Setting, records: Records) -> Numbers:
+    """Results of one setting.
+
+    Returns:
+      "thresholds"; "hours" of all runs; "tuning": by method, the mean score of each learning rate on the tuning seeds;
+      "rows" by method (see `_row`); "ratios" by baseline, method and threshold (see `_ratios`).
+    """
+    runs = {method: reported(extent, setting.name, method, records) for method in METHODS}
+    present = {method: found for method, found in runs.items() if found}
+    rows = {method: _row(method, found, setting.thresholds) for method, found in present.items()}
+    return {
+        "thresholds": list(setting.thresholds),
+        "hours": sum(r.hours for t, r in records.items() if t.setting == setting.name),
+        "tuning": {m: _by_rate(tried(extent, records, setting.name, m)) for m in METHODS if not METHODS[m].rate_of},
+        "rows": rows,
+        "ratios": {
+            b: {m: _ratios(rows[b], rows[m], setting.thresholds) for m in present if m != b}
+            for b in BASELINES
+            if b in present
+        },
+    }
+
+
+def reported(extent: Extent, setting: str, method: str, records: Records) -> dict[int, Record]:
+    """The records of a method's reported seeds at its chosen learning rate, by seed."""
+    if not tried(extent, records, setting, METHODS[method].rate_of or method):
+        return {}
+    rate = chosen_rate(extent, records, setting, method)
+    trials = {seed: Trial(setting, method, rate, seed) for seed in extent.seeds}
+    return {seed: records[trial] for seed, trial in trials.items() if trial in records}
+
+
+def curves(runs: Mapping[int, Record], axis: str) -> Curves:
+    """Accuracies of all seeds, means over the last `WINDOW` evaluations, at the mean x of each evaluation.
+
+    axis: a name of a record's curve.
+    """
+    y = np.array([r.curve["accuracy"] for r in runs.values()])
+    x = np.mean([r.curve[axis] for r in runs.values()], axis=0)
+    return Curves(x, y).smoothed(WINDOW)
+
+
+def _by_rate(scores: Mapping[float, float]) -> dict[str, float]:
+    return {f"{rate:g}": scores[rate] for rate in sorted(scores)}
+
+
+def _row(method: str, runs: Mapping[int, Record], thresholds: Sequence[float]) -> Numbers:
+    """A method's results.
+
+    Returns:
+      "n", "m", "rate", "seeds"; "first" and "last": mean accuracies with intervals; "budget": mean total of each cost;
+      "to": by threshold and cost, the geometric mean over the seeds that get there, their number, and "by_seed".
+    """
+    finals = [r.curve["accuracy"][-WINDOW:] for r in runs.values()]
+    keys = METHODS[method].keys
+    return {
+        "n": keys["rollout.num_generations"],
+        "m": keys["selection.num_kept"],
+        "rate": next(iter(runs.values())).trial.rate,
+        "seeds": list(runs),
+        "first": dataclasses.asdict(mean_interval([r.curve["accuracy"][0] for r in runs.values()])),
+        "last": dataclasses.asdict(mean_interval([float(np.mean(f)) for f in finals])),
+        "budget": {name: float(np.mean([r.curve[key][-1] for r in runs.values()])) for name, key in COSTS.items()},
+        "to": {str(t): {name: _to(runs, t, key) for name, key in COSTS.items()} for t in thresholds},
+    }
+
+
+def _to(runs: Mapping[int, Record], threshold: float, cost: str) -> Numbers:
+    by_seed = [cost_to_target(_evals(r), threshold, cost, window=WINDOW) for r in runs.values()]
+    reached = [spent for spent in by_seed if spent is not None]
+    return dataclasses.asdict(geometric_mean(reached)) | {"by_seed": by_seed}
+
+
+def _evals(record: Record) -> Evals:
+    return [dict(zip(record.curve, values, strict=True)) for values in zip(*record.curve.values(), strict=True)]
+
+
+def _ratios(baseline: Numbers, method: Numbers, thresholds: Sequence[float]) -> Numbers:
+    """By threshold and cost: the baseline's cost over the method's, paired by the seeds that both have.
+
+    Both are cut at the smaller of the two budgets; "censored" is the number of pairs in which one side is not there by
+    then and counts with that budget.
+    """
+    seeds = [s for s in baseline["seeds"] if s in method["seeds"]]
+    return {str(t): {name: _ratio(baseline, method, str(t), name, seeds) for name in COSTS} for t in thresholds}
+
+
+def _ratio(baseline: Numbers, method: Numbers, threshold: str, cost: str, seeds: Sequence[int]) -> Numbers:
+    budget = min(baseline["budget"][cost], method["budget"][cost])
+    theirs = cut(_spent(baseline, threshold, cost, seeds), budget)
+    ours = cut(_spent(method, threshold, cost, seeds), budget)
+    found = dataclasses.asdict(censored_ratio(theirs, ours, budget, budget))
+    return found | {"censored": num_censored(theirs, ours), "pairs": len(seeds)}
+
+
+def _spent(row: Numbers, threshold: str, cost: str, seeds: Sequence[int]) -> list[float]:
+    """What each seed spends to a threshold, inf for never."""
+    by_seed = dict(zip(row["seeds"], row["to"][threshold][cost]["by_seed"], strict=True))
+    return [np.inf if by_seed[s] is None else by_seed[s] for s in seeds]

@@ -1,0 +1,132 @@
+"""Trials of a language model: their order, the choice of rates, and records that a study goes on from."""
+
+import json
+
+import pytest
+from made_study import make_run
+from study.smollm2 import FULL_EXTENT, METHODS, QUICK_EXTENT, Extent, Setting
+from study.trials import Record, Trial, chosen_rate, make_all, next_trial, overrides_of, read_records, write_record
+
+from pods_jax.config.load import load_config
+from pods_jax.config.validate import validate_on_devices
+from pods_jax.errors import UserError
+
+SETTINGS = [Setting("a-P1", "configs/demo.py:grpo", {}), Setting("b-P1", "configs/demo.py:grpo", {})]
+EXTENT = Extent(SETTINGS, waves=(("grpo", "pods", "random"), ("pilot_commit",)), seeds=range(2))
+BEST = {"grpo": 4e-5, "pods": 2e-5, "pilot_commit": 1e-5}
+
+
+def scored(trial):
+    """A record whose score is highest at the method's best rate."""
+    score = 0.9 if trial.rate == pytest.approx(BEST[METHODS[trial.method].rate_of or trial.method]) else 0.1
+    return Record(trial, (), {"accuracy": [0.0, score, score]}, 0.1)
+
+
+@pytest.fixture(scope="module")
+def made():
+    """All trials in the order in which they are asked for."""
+    records = {}
+    while trial := next_trial(EXTENT, records):
+        assert trial not in records
+        records[trial] = scored(trial)
+    return records
+
+
+def test_every_method_has_every_seed_at_its_own_best_rate(made):
+    reported = [t for t in made if t.seed in EXTENT.seeds]
+    assert {(t.setting, t.method, t.seed) for t in reported} == {
+        (s.name, m, seed) for s in SETTINGS for m in (*BEST, "random") for seed in (0, 1)
+    }
+    assert all(t.rate == pytest.approx(BEST["grpo" if t.method == "random" else t.method]) for t in reported)
+    assert chosen_rate(EXTENT, made, "a-P1", "random") == pytest.approx(4e-5)
+
+
+def test_rates_are_chosen_before_seeds_and_seeds_are_made_in_turns(made):
+    first = [t for t in made if t.setting == "a-P1"]
+    assert list(made)[: len(first)] == first
+    wave = [t for t in first if t.method != "pilot_commit"]
+    assert first[: len(wave)] == wave
+    tuning = [t for t in wave if t.seed == 100]
+    assert wave[: len(tuning)] == tuning
+    assert [(t.method, t.seed) for t in wave[len(tuning) :]] == [
+        (m, s) for s in (0, 1) for m in ("grpo", "pods", "random")
+    ]
+
+
+def test_reported_seeds_do_not_choose_rates(made):
+    other = dict(made)
+    for trial in made:
+        if trial.seed != 100:
+            other[trial] = Record(trial, (), {"accuracy": [0.0, 1.0]}, 0.1)
+    assert chosen_rate(EXTENT, other, "a-P1", "grpo") == chosen_rate(EXTENT, made, "a-P1", "grpo")
+
+
+@pytest.mark.parametrize("extent", [FULL_EXTENT, QUICK_EXTENT], ids=["full", "quick"])
+def test_every_config_is_valid(extent):
+    for setting in extent.settings:
+        for method in METHODS:
+            overrides = overrides_of(setting, Trial(setting.name, method, 1e-5, 0))
+            config = load_config(setting.spec, overrides)
+            validate_on_devices(config, 1)
+            assert config.rollout.num_generations * config.rollout.num_prompts > 0
+    assert not set(extent.seeds) & set(extent.tuning_seeds)
+
+
+def test_methods_are_of_the_sizes_that_their_names_say():
+    setting = FULL_EXTENT.settings[0]
+    found = {m: load_config(setting.spec, overrides_of(setting, Trial(setting.name, m, 1e-5, 0))) for m in METHODS}
+    sizes = {m: (c.rollout.num_generations, c.selection.num_kept, c.selection.rule) for m, c in found.items()}
+    assert sizes == {
+        "grpo": (4, 4, "all"), "pods": (16, 4, "max_variance"), "random": (16, 4, "random"),
+        "grpo_ga": (16, 16, "all"), "pods_32": (32, 4, "max_variance"), "pilot_commit": (16, 16, "all"),
+    }  # fmt: skip
+    same = {(c.optimizer, c.data, c.evaluation, c.training, c.model) for c in found.values()}
+    assert len(same) == 1
+
+
+# ---------------------------------------------------------------- records
+
+
+def finished_run(folder):
+    make_run(folder, 0.02, 0)
+    lines = [json.loads(line) for line in (folder / "eval.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**e, "greedy_accuracy": e["accuracy"]}) + "\n" for e in lines)
+    (folder / "eval.jsonl").write_text(text)
+    return folder
+
+
+def test_a_study_goes_on_from_its_records(tmp_path):
+    runs = []
+
+    def make(setting, trial, overrides):
+        runs.append(trial)
+        return finished_run(tmp_path / "work" / trial.name) if len(runs) % 4 else "no luck"
+
+    records = tmp_path / "records"
+    records.mkdir()
+    failed = make_all(EXTENT, records, make)
+    assert failed == {runs[-1].name: "no luck"}
+    assert len(read_records(EXTENT, records)) == 3
+    make_all(EXTENT, records, make)
+    assert runs[4] == runs[3]
+    assert len(set(runs)) == len(runs) - 1
+
+
+def test_a_record_is_small_whole_and_of_one_definition(tmp_path):
+    trial = Trial("a-P1", "pods", 2e-5, 0)
+    overrides = overrides_of(SETTINGS[0], trial)
+    written = write_record(trial, overrides, finished_run(tmp_path / "run"), tmp_path)
+    file = tmp_path / f"{trial.name}.json"
+    assert file.stat().st_size < 5000
+    read = read_records(EXTENT, tmp_path)[trial]
+    assert (read.trial, read.overrides, read.curve, read.hours) == (
+        written.trial, written.overrides, written.curve, written.hours
+    )  # fmt: skip
+    assert read.curve["rollouts/generated"][-1] == 160 * 1024
+    assert read.hours == 1.0
+    file.write_text(file.read_text().replace("rate=2e-05", "rate=3e-05"))
+    with pytest.raises(UserError, match="another definition"):
+        read_records(EXTENT, tmp_path)
+    file.write_text("{}")
+    with pytest.raises(UserError, match="no record"):
+        read_records(EXTENT, tmp_path)
