@@ -10,13 +10,15 @@
                                                    a step's phases: rates, and growth with n, m and T
     python experiments/benchmark.py gpu            bfloat16 on an accelerator, beside its limits, within 8 minutes
 
-Contenders take turns, each in a process of its own; numbers are medians. Peers: pip install -e '.[peers]'; what is not
-installed is left out. --json FILE also writes all numbers, with a description of the machine.
+Contenders take turns, each in a process of its own; numbers are medians. Peers: pip install -e '.[peers]'. The row of a
+contender that is not installed, or was killed for memory, says so. Rows are printed when they are measured; --json FILE
+also writes them, with a description of the machine.
 """
 
 import argparse
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,11 @@ from benchmark.workload import BENCHMARK_SHAPES
 from pods_jax.cli import add_count, main_with_errors, overrides
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
-from pods_jax.io import make_folder
+from pods_jax.io import make_folder, write_atomic
 
-Tables = dict[str, list[dict[str, Any]]]
+Rows = list[dict[str, Any]]
+Measured = Iterator[tuple[str, Rows]]
+"""Titles and rows of tables, as they are measured; rows of a title that has been are added to its table."""
 
 
 def main() -> None:
@@ -38,11 +42,13 @@ def main() -> None:
     args.overrides = overrides(rest)
     if args.json:
         make_folder(args.json.parent, "--json")
-    tables = args.measure(args)
-    for title, rows in tables.items():
+    tables: dict[str, Rows] = {}
+    for title, rows in args.measure(args):
+        tables.setdefault(title, []).extend(rows)
         print_table(title, rows)
-    if args.json:
-        args.json.write_text(json.dumps({"machine": hardware.describe(), "options": options(args), **tables}, indent=1))
+        if args.json:
+            found = {"machine": hardware.describe(), "options": options(args), **tables}
+            write_atomic(args.json, json.dumps(found, indent=1))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -99,58 +105,54 @@ def check_kept(kept: int, generated: int) -> None:
         raise UserError(f"--kept {kept}: there are {generated} completions to choose from")
 
 
-def beside(args: argparse.Namespace, cases: list[beside_peers.Case]) -> Tables:
-    results, left_out = beside_peers.run_cases(args.shape, cases, args.repeats)
-    for message in left_out:
-        print(message)
-    return {args.command: beside_peers.table_rows(results)}
+def beside(args: argparse.Namespace, cases: list[beside_peers.Case]) -> Measured:
+    for rows in beside_peers.run_cases(args.shape, cases, args.repeats):
+        yield args.command, rows
 
 
-def sampler(args: argparse.Namespace) -> Tables:
+def sampler(args: argparse.Namespace) -> Measured:
     return beside(args, beside_peers.sampler_cases(options(args), args.counts))
 
 
-def update(args: argparse.Namespace) -> Tables:
+def update(args: argparse.Namespace) -> Measured:
     return beside(args, beside_peers.update_cases(options(args), args.counts))
 
 
-def step(args: argparse.Namespace) -> Tables:
+def step(args: argparse.Namespace) -> Measured:
     check_kept(args.kept, min(args.counts))
     return beside(args, beside_peers.step_cases(options(args), args.counts, args.kept))
 
 
-def select(args: argparse.Namespace) -> Tables:
+def select(args: argparse.Namespace) -> Measured:
     check_kept(args.kept, args.generations)
     title = f"{args.kept} of {args.generations} in {args.groups:,} groups"
-    return {title: selection.table_rows(args.groups, args.generations, args.kept, args.repeats)}
+    yield title, selection.table_rows(args.groups, args.generations, args.kept, args.repeats)
 
 
-def verify(args: argparse.Namespace) -> Tables:
+def verify(args: argparse.Namespace) -> Measured:
     pairs = verification.read_pairs(args.completions)
-    tables = {}
     if missing := beside_peers.missing_package("math-verify/verify"):
         print(f"Math-Verify: not installed: {missing}")
     else:
-        tables["in one process"] = verification.beside_math_verify(pairs, args.repeats)
+        yield "in one process", verification.beside_math_verify(pairs, args.repeats)
     workers = sorted({1, 2, os.cpu_count() or 1})
-    return tables | {"calls left to workers": verification.by_workers(pairs, workers, min_calls=20_000)}
+    yield "calls left to workers", verification.by_workers(pairs, workers, min_calls=20_000)
 
 
-def phase_tables(args: argparse.Namespace) -> Tables:
+def phase_tables(args: argparse.Namespace) -> Measured:
     with step_phases.started(load_config(args.config, args.overrides)) as run:
         sizes = step_phases.config_sizes(run)
         seconds = step_phases.measure(run, sizes, args.repeats)
-        tables = {f"phases of {args.config}, {sizes}": step_phases.table_rows(run, sizes, seconds)}
+        yield f"phases of {args.config}, {sizes}", step_phases.table_rows(run, sizes, seconds)
         if args.growth:
-            tables["growth: exponents by size"] = step_phases.growth(run, sizes, args.repeats)
-    return tables
+            yield "growth: exponents by size", step_phases.growth(run, sizes, args.repeats)
 
 
-def gpu(args: argparse.Namespace) -> Tables:
+def gpu(args: argparse.Namespace) -> Measured:
     if jax.default_backend() == "cpu":
         raise UserError("no accelerator: JAX finds only a CPU")
     sizes = {"counts": [1, 32, 256], "rows": [16, 64], "S": 256, "T": 256}
-    return {"gpu": accelerator.run(BENCHMARK_SHAPES[args.shape], **sizes, budget_s=360.0, probe_bytes=2**31)}
+    yield "gpu", accelerator.run(BENCHMARK_SHAPES[args.shape], **sizes, budget_s=360.0, probe_bytes=2**31)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Command lines that work on one experiment: `experiments/NAME.py` in a checkout, `pods-NAME` where it is installed."""
 
+import argparse
 import functools
 import inspect
 import sys
@@ -43,7 +44,7 @@ def train() -> None:
     from pods_jax.training import Reporter
     from pods_jax.training import train as train_policy
 
-    summary = train_policy(config, args.workdir, Reporter(quiet=not is_main()))
+    summary = train_policy(config, args.workdir, Reporter(quiet=not is_main()), args.stopped_exit_code)
     if args.json and is_main():
         print_json(summary)
     if "stopped_by" in summary:
@@ -117,3 +118,27 @@ def plan() -> None:
     summary = run(config, args.topology, args.sweep, args.values, args.out)
     if args.json:
         print_json(summary)
+
+
+@_command
+def report() -> None:
+    """Report on a finished or running run, in one HTML file: --workdir runs/demo
+
+    Writes WORKDIR/report.html (or --out FILE), which needs no other file: learning curve, health, seconds by phase,
+    rewards kept and dropped, samples, and the config where it is not the default. Also draws WORKDIR/learning_curve.png
+    anew. --json prints one line at the end.
+    """
+    parser = argparse.ArgumentParser(
+        description=inspect.getdoc(report), formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--workdir", type=Path, required=True, help="where the run's files are")
+    parser.add_argument("--out", type=Path, help="the file to write (default: WORKDIR/report.html)")
+    parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
+    args = parser.parse_args()
+    from pods_jax.analysis.run_report import write_report
+
+    out = args.out or args.workdir / "report.html"
+    write_report(args.workdir, out)
+    print(f"report   {out}")
+    if args.json:
+        print_json({"out": str(out)})

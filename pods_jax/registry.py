@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pods_jax.errors import UserError
 
@@ -55,3 +55,21 @@ def import_submodules(package: str, skip: Collection[str] = ()) -> None:
     for module in pkgutil.iter_modules(sys.modules[package].__path__):
         if module.name not in skip:
             importlib.import_module(f"{package}.{module.name}")
+
+
+def load_named(name: str, what: str, form: str) -> Any:
+    """What "module:attribute" names, for parts of the user's own.
+
+    what, form: subject and expected form of the message.
+
+    Raises:
+      UserError: there is no such module or attribute, or it cannot be called.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"{what}: expected {form} on the search path ({error})") from error
+    if not callable(found):
+        raise UserError(f"{what} is not callable")
+    return found

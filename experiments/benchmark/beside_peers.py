@@ -2,11 +2,11 @@
 
 import importlib.util
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmark.contenders import Result, compare
+from benchmark.contenders import Outcome, compare
 from benchmark.workload import write_model
 
 ContenderOptions = dict[str, Any]
@@ -26,17 +26,15 @@ def sampler_cases(options: ContenderOptions, counts: Sequence[int]) -> list[Case
 
 
 def update_cases(options: ContenderOptions, counts: Sequence[int]) -> list[Case]:
-    """One step of AdamW on rows that are one group, and on rows that share no prompt; beside torch in two ways."""
+    """One step of AdamW on rows that are one group, and on rows that share no prompt; beside torch."""
     cases = []
     for rows in counts:
         own = options | {"rows": rows}
         ours = own | {"contender": "ours/update"}
-        torch = own | {"contender": "torch/update"}
         sides = {
             "ours": ours | {"rows_a_prompt": rows},
             "ours, no shared prompt": ours | {"rows_a_prompt": 1},
-            "torch": torch | {"positions": "all"},
-            "torch, logits of completions": torch | {"positions": "completion"},
+            "torch": own | {"contender": "torch/update"},
         }
         cases.append((f"{rows} rows", sides))
     return cases
@@ -52,21 +50,15 @@ def step_cases(options: ContenderOptions, counts: Sequence[int], kept: int) -> l
     return cases
 
 
-def run_cases(shape: str, cases: Sequence[Case], repeats: int) -> tuple[dict[str, dict[str, Result]], list[str]]:
-    """Results by case and label, and a message for each label whose package is not installed."""
-    results = {}
-    left_out = {}
+def run_cases(shape: str, cases: Sequence[Case], repeats: int) -> Iterator[list[dict[str, Any]]]:
+    """The table rows of one case after the other, each as soon as it is measured."""
     with tempfile.TemporaryDirectory() as folder:
         write_model(shape, Path(folder))
         for name, sides in cases:
-            present = {}
-            for label, options in sides.items():
-                if missing := missing_package(options["contender"]):
-                    left_out[label] = f"{label}: not installed: {missing}"
-                else:
-                    present[label] = options | {"folder": folder}
-            results[name] = compare(present, repeats)
-    return results, list(left_out.values())
+            missing = {label: missing_package(options["contender"]) for label, options in sides.items()}
+            present = {label: o | {"folder": folder} for label, o in sides.items() if missing[label] is None}
+            absent = {label: f"not installed: {package}" for label, package in missing.items() if package}
+            yield table_rows(name, compare(present, repeats) | absent)
 
 
 def missing_package(contender: str) -> str | None:
@@ -76,12 +68,25 @@ def missing_package(contender: str) -> str | None:
     return next((package for package in needed if importlib.util.find_spec(package) is None), None)
 
 
-def table_rows(results: Mapping[str, Mapping[str, Result]]) -> list[dict[str, Any]]:
-    """A row for each case and label: medians, and the ratios of our tokens a second and peak memory to the peer's."""
-    table = []
-    for case, by_label in results.items():
-        ours = by_label["ours"]
-        for label, r in by_label.items():
-            ratios = {"speed_up": ours.tokens_per_s / r.tokens_per_s, "memory": ours.peak_bytes / r.peak_bytes}
-            table.append({"case": case, "side": label, **r._asdict()} | (ratios if label != "ours" else {}))
-    return table
+def table_rows(case: str, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    """A row for each label: medians, or a note; for peers ratios too.
+
+    "speed_up" is of tokens a second, ours over theirs; "cpu_ratio" of processor seconds, theirs over ours; "memory" of
+    peak memory, ours over theirs.
+    """
+    return [{"case": case, "side": label} | _columns(label, outcomes) for label in outcomes]
+
+
+def _columns(label: str, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+    own = outcomes[label]
+    ours = outcomes["ours"]
+    if isinstance(own, str):
+        return {"note": own}
+    if label == "ours" or isinstance(ours, str):
+        return own._asdict()
+    ratios = {
+        "speed_up": ours.tokens_per_s / own.tokens_per_s,
+        "cpu_ratio": own.cpu_seconds / ours.cpu_seconds,
+        "memory": ours.peak_bytes / own.peak_bytes,
+    }
+    return own._asdict() | ratios

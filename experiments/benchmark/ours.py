@@ -16,6 +16,7 @@ from pods_jax.models import load_pretrained
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
 from pods_jax.rollout import generate
+from pods_jax.rollout.weights import unstack
 from pods_jax.training.prompts import RunData, TokenisedExamples
 from pods_jax.training.run import make_run
 from pods_jax.training.step import train_step
@@ -24,6 +25,7 @@ from pods_jax.training.step import train_step
 def sampler(options: dict[str, Any]) -> Repetition:
     """One prompt, n completions; the tokens counted are those up to the end of each."""
     model, params = load_pretrained(options["folder"])
+    params = unstack(params)
     prompt = load_tokenizer(options["folder"]).encode_prompt(digits(options["prompt_tokens"]))
     keys = iter(range(1_000_000))
 

@@ -13,8 +13,14 @@ from benchmark.contenders import Repetition
 from benchmark.workload import digits, end_ids, reward
 
 
+def usable_processors() -> int:
+    """Processors that this process may use, as `taskset` has it; more threads would wait for each other, busily."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def _load(folder: str) -> Any:
-    torch.set_num_threads(os.cpu_count())
+    torch.set_num_threads(usable_processors())
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
@@ -44,20 +50,25 @@ def sampler(options: dict[str, Any]) -> Repetition:
 
 
 def update(options: dict[str, Any]) -> Repetition:
-    """Forward, backward and AdamW on rows of prompt and completion; positions: "all" or "completion" get logits."""
+    """Forward, backward and AdamW on rows of prompt and completion: the fastest that plain torch does it.
+
+    Logits are of the completions only, and not copied; their log-probabilities come from `cross_entropy`, which keeps
+    one array of the logits' size rather than two; AdamW is fused.
+    """
     model = _load(options["folder"]).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     S = options["prompt_tokens"]
     T = options["new_tokens"]
     rows = options["rows"]
     ids = torch.randint(3, model.config.vocab_size, (rows, S + T))
     advantages = torch.randn(rows, 1)
-    keep = {"logits_to_keep": T + 1} if options["positions"] == "completion" else {}
+    none = torch.full((rows, 1), -100)  # nothing is known of the token after the last
+    targets = torch.cat([ids[:, S:], none], 1)
 
     def repetition() -> int:
-        logits = model(input_ids=ids, **keep).logits[:, -T - 1 : -1]
-        logprobs = torch.log_softmax(logits, -1).gather(-1, ids[:, S:, None])[..., 0]
-        (-(advantages * logprobs).mean()).backward()
+        logits = model(input_ids=ids, logits_to_keep=T + 1).logits
+        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        ((advantages * losses.view(rows, T + 1)).sum() / (rows * T)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

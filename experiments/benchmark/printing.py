@@ -18,9 +18,8 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     columns = list(dict.fromkeys(column for row in rows for column in row))
     table = Table(title=title)
     for column in columns:
-        table.add_column(
-            UNITS.get(column, (column,))[0], justify="left" if isinstance(rows[0].get(column), str) else "right"
-        )
+        words = any(isinstance(row.get(column), str) for row in rows)
+        table.add_column(UNITS.get(column, (column,))[0], justify="left" if words else "right")
     for row in rows:
         table.add_row(*(_shown(column, row.get(column)) for column in columns))
     Console(highlight=False).print(table)

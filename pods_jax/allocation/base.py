@@ -40,6 +40,8 @@ class Allocator(Protocol):
     """Host side, deterministic, checkpointable.
 
     A class that takes options names their dataclass, a subclass of `AllocatorOptions`, as its attribute `Options`.
+    `asks_ahead = True` promises that steps have one round, and that `requests` may be called for the next step before
+    `observe` of this one (and `state_dict` between the two), with the same result: `rollout.ahead` needs it.
     """
 
     def requests(self, stream: Stream) -> list[Request]:

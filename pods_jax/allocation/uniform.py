@@ -33,6 +33,7 @@ class Uniform:
     """num_prompts groups of num_generations rollouts a step, all trained on; by default each is of a new prompt."""
 
     Options = UniformOptions
+    asks_ahead = True
 
     def __init__(self, config: Config):
         self._sizes = config.rollout

@@ -244,9 +244,14 @@ def speed_up_in_words(numbers: Mapping[str, float]) -> str:
 
 
 def _interval_in_words(low: float, high: float) -> str:
-    if math.isnan(low):
-        return ""
-    return f" [{low:.2f}, {'no bound' if math.isinf(high) else f'{high:.2f}'}]"
+    return "" if math.isnan(low) else f" [{interval_in_words(low, high).replace(' to ', ', ')}]"
+
+
+def interval_in_words(low: float, high: float) -> str:
+    """The interval of a `SpeedUp`; unknown if it has none, or none that evaluations so far apart can tell."""
+    if math.isnan(low) or low == high:
+        return "unknown"
+    return f"{low:.2f} to {'no bound' if math.isinf(high) else f'{high:.2f}'}"
 
 
 def with_half_width(value: float, half_width: float) -> str:

@@ -12,8 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from pods_jax.analysis.curves import Curves, running_mean
-from pods_jax.analysis.runs import read_run
+from pods_jax.analysis.curves import Curves, eval_column, running_mean
+from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.analysis.style import Look, fit_in_a_row, height_in, is_long, new_figure, put_above
 from pods_jax.buckets import ceil_div
 
@@ -188,20 +188,31 @@ _REWARDS = {
 
 def learning_curve(workdir: Path, out: Path) -> None:
     """Draws a run's test accuracy over training time, and its rewards and their variances over steps, as a PNG."""
-    run = read_run(workdir)
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
+    run = read_run(workdir)
+    draw_learning_curve(figure, run)
+    figure.suptitle(run.title)
+    figure.savefig(out, dpi=150)
+
+
+def draw_learning_curve(figure: Figure, run: RunRecord) -> None:
+    """Test accuracy over training time on the left, rewards and their variances over steps on the right."""
     left, right = figure.subplots(1, 2)
     time_s = [e["wall_time_s"] for e in run.evals]
     for key, label in _ACCURACIES.items():
         if all(key in e for e in run.evals):
-            left.plot(time_s, [100 * e[key] for e in run.evals], marker="o", markersize=3, label=label)
+            left.plot(time_s, 100 * eval_column(run, key), marker="o", markersize=3, label=label)
     left.set(xlabel="training time (s), evaluation and compilation excluded", ylabel="test accuracy (%)", ylim=(0, 100))
     left.legend(loc="lower right")
     steps = [m["step"] for m in run.metrics]
+    window = smoothing(len(steps))
     for key, label in _REWARDS.items():
-        right.plot(steps, running_mean([m[key] for m in run.metrics], window=9), label=label)
-    right.set(xlabel="step", ylabel="mean over 9 steps")
+        right.plot(steps, running_mean([m[key] for m in run.metrics], window), label=label)
+    right.set(xlabel="step", ylabel=f"mean over {window} steps" if window > 1 else None)
     right.legend()
-    figure.suptitle(run.title)
-    figure.savefig(out, dpi=150)
+
+
+def smoothing(num_steps: int) -> int:
+    """The window of running means over a run's steps: 9, and fewer steps in a short run."""
+    return max(1, min(9, num_steps // 4))

@@ -1,7 +1,8 @@
-"""Records of runs, read from their workdirs."""
+"""Records of runs, read from their workdirs, and their samples in words."""
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from pods_jax.io import read_json, read_jsonl
 class RunRecord:
     """A workdir's config and its log lines, in order of steps.
 
-    finished: there is a summary.json, which is written last.
+    Attributes:
+      finished: there is a summary.json, which is written last.
+      samples: the records of samples.jsonl (see `pods_jax.training.samples`).
     """
 
     config: dict[str, Any]
@@ -20,6 +23,7 @@ class RunRecord:
     evals: list[dict[str, Any]]
     workdir: Path
     finished: bool
+    samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -43,6 +47,7 @@ def read_run(workdir: str | Path) -> RunRecord:
         evals=read_jsonl(workdir / "eval.jsonl"),
         workdir=workdir,
         finished=(workdir / "summary.json").is_file(),
+        samples=[r for r in read_jsonl(workdir / "samples.jsonl") if "rollouts" in r],  # version 0.1.0 had others
     )
 
 
@@ -85,3 +90,33 @@ def _lacks(run: RunRecord | None) -> str:
     if run is None:
         return "config.json of a run"
     return " and no ".join(name for name, found in (("step", run.metrics), ("evaluation", run.evals)) if not found)
+
+
+# ---------------------------------------------------------------- samples, for a person
+
+
+def sample_text(record: Mapping[str, Any]) -> str:
+    """A record of samples.jsonl as plain text."""
+    title = f"==== step {record['step']}: {len(record['kept'])} of {len(record['rewards'])} rollouts kept ===="
+    lines = [title, f"prompt: {record['prompt']}", *_reading(record), f"gold:   {record['gold']}"]
+    for rollout in record["rollouts"]:
+        lines += ["", f"---- {describe(rollout)} ----", rollout["completion"], *_reading(rollout)]
+    return "\n".join([*lines, "", ""])
+
+
+def _reading(record: Mapping[str, Any]) -> list[str]:
+    return [f"reads:  {record['reads']}"] if record["reads"] else []
+
+
+def describe(rollout: Mapping[str, Any]) -> str:
+    """A rollout's fate in one line: kept or dropped, advantage, reward and its parts, verdict, length."""
+    fate = "dropped" if rollout["advantage"] is None else f"kept, advantage {rollout['advantage']:+.2f}"
+    parts = "".join(f", {name} {_number(value)}" for name, value in rollout["parts"].items())
+    verdict = f"{'right' if rollout['correct'] else 'wrong'} ({rollout['reason']})"
+    length = f"{rollout['tokens']} tokens{', cut at the limit' if rollout['truncated'] else ''}"
+    return f"{fate}; reward {_number(rollout['reward'])}{parts}; {verdict}; {length}"
+
+
+def _number(value: float | None) -> str:
+    """A number of a record, in which None stands for one that is not finite."""
+    return "not finite" if value is None or not math.isfinite(value) else f"{value:.4g}"

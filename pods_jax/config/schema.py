@@ -161,6 +161,13 @@ class RolloutConfig:
     """Tokens decoded before finished rollouts leave the batch; a larger chunk compiles fewer programs."""
     max_cache_bytes_per_device: int | None = None
     """Bytes of keys and values; rollouts that do not fit take turns. None: all are decoded together."""
+    ahead: int = 0
+    """Steps that generation is ahead of training: 0; or 1, which trains on rollouts of the policy before the last step
+    (docs/scaling.md)."""
+    engine: str = "jit"
+    """Generator of completions: "jit", the sampler of this package, or "module:Class" (docs/engines.md)."""
+    engine_options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Options of the engine."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,7 +312,8 @@ class MeshConfig:
     tensor: int = 1
     """Devices that split heads, MLP and vocabulary."""
     sampling: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
-    """Axis sizes of its own for sampling, such as {"tensor": 4} (data fills, the rest is 1); {}: the same layout."""
+    """Axis sizes of its own for sampling, such as {"tensor": 4} (data fills, the rest is 1); {}: the same layout. With
+    {"devices": 2, ...}, the last two devices only sample, and the others only train."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,6 +340,14 @@ class TrainingConfig:
     """Updates in a row, skipped for a loss or gradient that is not finite, that end the run."""
     log_samples_every_steps: int = 20
     """Steps between records of completions in samples.jsonl."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggingConfig:
+    """Places beside the workdir that a run is logged to."""
+
+    wandb: str | None = None
+    """Project at Weights & Biases that gets metrics, evaluations and samples (extra `wandb`); None: nothing is sent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -407,6 +423,7 @@ class Config:
     mesh: MeshConfig = MeshConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    logging: LoggingConfig = LoggingConfig()
 
 
 # ---------------------------------------------------------------- dataclasses <-> mappings

@@ -16,6 +16,7 @@ from pods_jax.registry import nearest
 from pods_jax.rewards import FORMATS, VERIFIERS
 from pods_jax.rewards.callables import load_function
 from pods_jax.rewards.parts import PARTS, REWARD_SETS
+from pods_jax.rollout.engine import engine_problems
 from pods_jax.selection import RULES
 from pods_jax.selection.rules import PER_ROLLOUT, needed
 
@@ -49,7 +50,9 @@ MIN_TEMPERATURE = 1e-4
 
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
-    checks = (_ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, _sizes)
+    checks = (
+        _ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, engine_problems, _sizes, _logging,
+    )  # fmt: skip
     return [problem for check in checks for problem in check(config)]
 
 
@@ -106,6 +109,11 @@ def _ranges(config: Config) -> Iterator[str]:
     limit = config.rollout.max_completion_length
     if cache is not None and not 1 <= cache <= limit:
         yield f"reward.overlong_cache_length must lie in 1..{limit} or be None, got {cache}"
+
+
+def _logging(config: Config) -> Iterator[str]:
+    if config.logging.wandb == "":
+        yield "logging.wandb must name a project or be None"
 
 
 def _names(config: Config) -> Iterator[str]:
@@ -242,6 +250,23 @@ def _parts(reward: RewardConfig) -> Iterator[str]:
 def _allocation(config: Config) -> Iterator[str]:
     if config.allocation.name in ALLOCATORS:
         yield from option_problems(config)
+        yield from _ahead(config)
+
+
+def _ahead(config: Config) -> Iterator[str]:
+    """Generation ahead of training asks for a step's rollouts before the rewards of the one before are known."""
+    if config.rollout.ahead not in (0, 1):
+        yield f"rollout.ahead must be 0 or 1, got {config.rollout.ahead}"
+    if config.rollout.ahead and not _asks_ahead(config.allocation.name):
+        fit = ", ".join(sorted(filter(_asks_ahead, ALLOCATORS)))
+        yield (
+            f"rollout.ahead = 1 does not go with allocation.name = '{config.allocation.name}', which asks by rewards "
+            f"of the step before (works with: {fit})"
+        )
+
+
+def _asks_ahead(name: str) -> bool:
+    return getattr(ALLOCATORS[name], "asks_ahead", False)
 
 
 def _sizes(config: Config) -> Iterator[str]:
@@ -262,11 +287,14 @@ def _sizes(config: Config) -> Iterator[str]:
         yield f"optimizer.micro_batch_size_per_device = {micro} must be a multiple or divisor of m = {m}"
     mesh = config.mesh
     sampling = dict(mesh.sampling)
+    apart = sampling.pop("devices", 0)
     for name, sizes in (("mesh", [mesh.data, mesh.fsdp, mesh.tensor]), ("mesh.sampling", list(sampling.values()))):
         if any(type(s) is not int or (s != -1 and s < 1) for s in sizes) or sizes.count(-1) > 1:
             yield f"{name} sizes must be positive, with at most one -1, got {sizes}"
+    if type(apart) is not int or apart < 0:
+        yield f"mesh.sampling.devices must be a number of devices, got {apart!r}"
     for axis in sampling.keys() - {"data", "fsdp", "tensor"}:
-        yield f"mesh.sampling has no axis '{axis}' (known: data, fsdp, tensor)"
+        yield f"mesh.sampling has no axis '{axis}' (known: data, fsdp, tensor; and devices)"
     if sampling and config.lora.quantize_base:
         yield "mesh.sampling cannot lay out a quantised base anew: leave it {} with lora.quantize_base"
     model = config.model

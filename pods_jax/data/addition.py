@@ -55,6 +55,7 @@ def load_addition(path: str | None, options: Mapping, seed: int) -> Dataset:
         task="exact",
         alphabet="0123456789"[: o.base] + "=~",
         demonstrate=lambda rng, count: demonstrations(o, rng, count),
+        reads=lambda prompt, output: reads(o, prompt, output),
     )
 
 
@@ -109,6 +110,17 @@ def demonstrations(o: AdditionOptions, rng: np.random.Generator, count: int) -> 
     a, b = rng.integers(0, o.base, (2, count, o.digits))
     answers, _ = add(a, b, o.base, rng.random(a.shape) < o.carry_prob)
     return [(_interleave(x, y) + "=", _sum_digits(z)) for x, y, z in zip(a, b, answers, strict=True)]
+
+
+def reads(o: AdditionOptions, prompt: str, output: str) -> str:
+    """A prompt and an output as an equation, such as "123 + 204 = 327" for `342012=` and `723`."""
+    a, b = (prompt[start:-1:2][::-1] for start in (0, 1))
+    legal = output.isdigit() and len(output) <= o.digits + 1
+    answer = output[::-1] if legal else f"?, since {output!r} is no number"
+    operation = "+" if prompt.endswith("=") else "-"
+    where = f" modulo {o.base}^{o.digits}" if operation == "-" else ""
+    base = f" in base {o.base}" if o.base != 10 else ""
+    return f"{a} {operation} {b}{where} = {answer}{base} (digits in turn, last ones first)"
 
 
 def add(a: np.ndarray, b: np.ndarray, base: int, carries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -51,6 +51,7 @@ class Dataset:
       alphabet: characters of the character tokenizer, if a policy can be trained from scratch on the set; else "".
       skipped: number of unusable rows that were left out.
       demonstrate: (generator, count) -> [(prompt, completion)], for a supervised warm start; None if there is none.
+      reads: (prompt, output) -> a line that writes both out for a person; None where they can be read as they are.
     """
 
     train: tuple[Example, ...]
@@ -60,6 +61,7 @@ class Dataset:
     alphabet: str = ""
     skipped: int = 0
     demonstrate: Callable[[np.random.Generator, int], list[tuple[str, str]]] | None = None
+    reads: Callable[[str, str], str] | None = None
 
 
 DATASETS: Registry = Registry("data set")

@@ -63,3 +63,10 @@ def exchange(rows: Sequence[Any]) -> list[Any]:
 def from_main(value: Any) -> Any:
     """The main process's value, which must be JSON-able; what the others pass is not looked at."""
     return exchange([value if is_main() else None])[0]
+
+
+def arrays_from_main(tree: Any) -> Any:
+    """The main process's host arrays, on every process. All must call it, with arrays of equal shapes and dtypes."""
+    if jax.process_count() == 1:
+        return tree
+    return jax.tree.map(lambda x, like: np.asarray(x, like.dtype), multihost_utils.broadcast_one_to_all(tree), tree)

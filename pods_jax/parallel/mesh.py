@@ -7,6 +7,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from pods_jax.config.schema import MeshConfig
 from pods_jax.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
@@ -26,6 +27,28 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[
     devices = jax.devices() if devices is None else devices
     shape = mesh_shape((data, fsdp, tensor), len(devices))
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+
+
+def make_meshes(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> tuple[Mesh, Mesh]:
+    """The mesh that trains and the one that samples, over `devices` (default: all).
+
+    They are the same; or of the same devices, with other axes; or, where config.sampling says how many devices it has,
+    of devices of their own, of which the last ones sample.
+
+    Raises:
+      UserError: the axes do not fit the devices, training is left without any, or several processes would share them.
+    """
+    axes = dict(config.sampling)
+    apart = axes.pop("devices", 0)
+    devices = jax.devices() if devices is None else list(devices)
+    if apart >= len(devices):
+        raise UserError(f"mesh.sampling.devices = {apart} of {len(devices)} device(s) leave none for training")
+    if apart and jax.process_count() > 1:
+        raise UserError("mesh.sampling.devices needs a single process: several cannot train and sample at a time")
+    training = make_mesh(config.data, config.fsdp, config.tensor, devices[: len(devices) - apart])
+    if not config.sampling:
+        return training, training
+    return training, make_mesh(**axes, devices=devices[len(devices) - apart :] if apart else devices)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -19,7 +19,7 @@ from pods_jax.models.lora import adapt
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shapes import model_shape
 from pods_jax.models.shardings import param_shardings
-from pods_jax.parallel import make_mesh, num_shards, replicated
+from pods_jax.parallel import make_meshes, num_shards, replicated
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.prompts import char_tokenizer, load_dataset
 from pods_jax.training.run import computed, optimizer_of, scratch_config
@@ -68,9 +68,8 @@ def run_shapes(config: Config, devices: Any) -> RunShapes:
     Raises:
       UserError: as `make_run`; or a quantised base on several devices, whose placement is not planned.
     """
-    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices)
+    mesh, sampling_mesh = make_meshes(config.mesh, devices)
     validate_on_devices(config, num_shards(mesh))
-    sampling_mesh = make_mesh(**config.mesh.sampling, devices=devices) if config.mesh.sampling else mesh
     model = Decoder(planned_model(config), **computed(config))
     state = state_shapes(model, optimizer_of(config), mesh, config.lora)
     full = _full_weights(config, model, mesh)

@@ -9,7 +9,6 @@ coroutine. As a task it is called with one output at a time, and an output is co
 
 import asyncio
 import functools
-import importlib
 import inspect
 import math
 import reprlib
@@ -19,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pods_jax.errors import UserError
+from pods_jax.registry import load_named
 from pods_jax.rewards.verdict import VERIFIERS, Verdict, Verifier, compared, no_answer
 
 RewardFunction = Callable[..., Sequence[float | None]]
@@ -31,14 +31,7 @@ def load_function(name: str) -> RewardFunction:
     Raises:
       UserError: there is no such module or function.
     """
-    module, _, attribute = name.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"reward function '{name}': expected module:function on the search path ({error})") from error
-    if not callable(function):
-        raise UserError(f"reward function '{name}' is not callable")
-    return function
+    return load_named(name, f"reward function '{name}'", "module:function")
 
 
 def call(name: str, completions: Sequence[str], **columns: Sequence[Any]) -> list[float]:

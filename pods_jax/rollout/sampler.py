@@ -98,7 +98,7 @@ def generate(
         chunk_size=min(chunk_size, T),
         sharding=sharding,
     )
-    completions = _nothing(counts, T, pad_id)
+    completions = no_completions(counts, T, pad_id)
     for layout in layouts:
         for chunk in decoded_chunks(job, layout):
             _collect(completions, *chunk)
@@ -129,7 +129,8 @@ def planned_passes(
     return passes(counts, size, devices, most)
 
 
-def _nothing(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:
+def no_completions(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:
+    """Arrays [P, n, T] of padding alone, to be filled. counts: rollouts of each of the P prompts."""
     shape = (len(counts), max(counts))
     return Completions(
         tokens=np.full((*shape, max_new_tokens), pad_id, np.int32),

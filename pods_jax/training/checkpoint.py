@@ -222,7 +222,7 @@ def restored_run(
         if restored is None:
             raise UserError(f"workdir {path} holds no checkpoint '{checkpoint}'")
         reporter.message(f"policy   checkpoint at step {restored.step}")
-        run.load(restored.state, restored.host)
+        run.load(*restored)
         yield run
 
 

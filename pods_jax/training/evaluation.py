@@ -1,22 +1,19 @@
 """Accuracy on the test problems: k samples at a temperature, and greedy."""
 
 import math
-import queue
-import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
 from pods_jax.config.schema import Config
-from pods_jax.models.decoder import Params
 from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
+from pods_jax.rollout.engine import Orders, SamplingParams, serving
+from pods_jax.training.background import DaemonThread
 from pods_jax.training.checkpoint import restored_run
 from pods_jax.training.experience import Rewarder, Verified, gathered
 from pods_jax.training.prompts import TokenisedExamples
@@ -32,12 +29,13 @@ def evaluate(run: Run) -> dict[str, float]:
     (see `majority`); greedy_accuracy, greedy_format, greedy_both; the same with PREFIX/ before for each of
     `evaluation.sets`. The random keys are the same in every evaluation.
     """
-    params = run.sampling_params()
     sets = run.config.evaluation.parsed_sets()[0]
-    metrics = _scored(run, params, run.data.test, run.config.evaluation.num_samples)
-    for prefix, test in run.data.others.items():
-        found = _scored(run, params, test, sets[prefix].num_samples)
-        metrics |= {f"{prefix}/{k}": v for k, v in found.items()}
+    run.ahead.wait()  # the engine has one policy at a time
+    with serving(run.engine, run.version):
+        metrics = _scored(run, run.data.test, run.config.evaluation.num_samples)
+        for prefix, test in run.data.others.items():
+            found = _scored(run, test, sets[prefix].num_samples)
+            metrics |= {f"{prefix}/{k}": v for k, v in found.items()}
     return metrics
 
 
@@ -57,16 +55,16 @@ def evaluate_checkpoint(
     return scores
 
 
-def _scored(run: Run, params: Params, test: TokenisedExamples, num_samples: int) -> dict[str, float]:
+def _scored(run: Run, test: TokenisedExamples, num_samples: int) -> dict[str, float]:
     """`evaluate` on one set."""
     metrics = {}
     if num_samples:
-        sampled = _scores(run, params, test, num_samples, run.config.evaluation.temperature)
+        sampled = _scores(run, test, num_samples, run.config.evaluation.temperature)
         metrics |= {k: float(v.mean()) for k, v in sampled.items()}
         metrics |= _by_kind([x.kind for x in test.examples], sampled["accuracy"])
     if not run.config.evaluation.greedy:
         return metrics
-    greedy = _scores(run, params, test, 1, 0.0)
+    greedy = _scores(run, test, 1, 0.0)
     return metrics | {f"greedy_{k}": float(greedy[k].mean()) for k in ("accuracy", "format", "both")}
 
 
@@ -75,20 +73,19 @@ def _by_kind(kinds: Sequence[str], accuracy: np.ndarray) -> dict[str, float]:
     return {f"accuracy/{k}": float(accuracy[np.array(kinds) == k].mean()) for k in names}
 
 
-def _scores(
-    run: Run, params: Params, test: TokenisedExamples, num_samples: int, temperature: float
-) -> dict[str, np.ndarray]:
+def _scores(run: Run, test: TokenisedExamples, num_samples: int, temperature: float) -> dict[str, np.ndarray]:
     """Scores [num_prompts] by name, averaged over the samples; a batch is verified while the next is generated."""
     e = run.config.evaluation
     total = len(test.examples)
-    options = {"num_generations": num_samples, "temperature": temperature, "top_k": e.top_k, "top_p": e.top_p}
-    options["max_new_tokens"] = e.max_completion_length
+    limit = e.max_completion_length or run.config.rollout.max_completion_length
+    sampling = SamplingParams(limit, temperature, e.top_k, e.top_p)
+    key = jax.random.key(run.config.seed)
     with DaemonThread() as thread:
         batches = []
         for start in range(0, total, e.batch_size):
             ids = range(start, min(start + e.batch_size, total))
-            key = jax.random.key(run.config.seed)
-            c = run.sampler(params, [test.tokens[i] for i in ids], list(ids), key, **options)
+            prompts = [test.tokens[i] for i in ids]
+            c = run.engine.generate(Orders(prompts, [num_samples] * len(ids), ids, [0] * len(ids), key), sampling)
             batches.append((c, thread.submit(run.rewarder.verify_share, c, [test.examples[i] for i in ids])))
         scores = [_batch_scores(run.rewarder, c, gathered(verified.result())) for c, verified in batches]
     return {k: np.concatenate([s[k] for s in scores]) for k in scores[0]}
@@ -144,34 +141,3 @@ def _winner_is_right(answers: Sequence[str | None], correct: Bool[np.ndarray, " 
     most = max(votes.values(), default=0)
     winners = [answer for answer, count in votes.items() if count == most]
     return sum(winner in right for winner in winners) / max(len(winners), 1)
-
-
-class DaemonThread:
-    """Calls functions one after the other, in a thread that keeps no process alive.
-
-    A reward function of the user's may hang: an interrupted evaluation does not wait for it, as an executor would.
-    """
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="verify", daemon=True).start()
-
-    def __enter__(self) -> "DaemonThread":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._calls.put(None)
-
-    def submit(self, function: Callable, *arguments: Any) -> Future:
-        """The result of the call, in the future."""
-        future: Future = Future()
-        self._calls.put((future, function, arguments))
-        return future
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function, arguments = call
-            try:
-                future.set_result(function(*arguments))
-            except BaseException as error:
-                future.set_exception(error)

@@ -11,57 +11,11 @@ from pods_jax.config.schema import RewardConfig, RolloutConfig
 from pods_jax.data import Example, columns_of
 from pods_jax.data.tokenizers import Tokenizer
 from pods_jax.groups import Group, Prompt, Request
-from pods_jax.models.decoder import Decoder, Params
 from pods_jax.parallel.hosts import exchange, own_share
 from pods_jax.rewards import RewardPool, Verdict
 from pods_jax.rewards.parts import Outputs, compose, weights_of
-from pods_jax.rollout import Completions, generate
-from pods_jax.training.metrics import PhaseClock
-
-
-@dataclasses.dataclass(frozen=True)
-class Sampler:
-    """Samples completions under a config's limits. sharding: of the prompts."""
-
-    model: Decoder
-    tokenizer: Tokenizer
-    config: RolloutConfig
-    sharding: jax.sharding.NamedSharding
-
-    def __call__(
-        self,
-        params: Params,
-        prompts: Sequence[Sequence[int]],
-        prompt_ids: Sequence[int],
-        key: jax.Array,
-        *,
-        num_generations: int | Sequence[int],
-        temperature: float,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        first_samples: Sequence[int] | None = None,
-        max_new_tokens: int | None = None,
-    ) -> Completions:
-        """Completions of tokenised prompts (see `generate`); max_new_tokens None: rollout.max_completion_length."""
-        return generate(
-            self.model,
-            params,
-            prompts,
-            num_generations=num_generations,
-            max_new_tokens=max_new_tokens or self.config.max_completion_length,
-            key=key,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            eos_ids=self.tokenizer.eos_ids,
-            pad_id=self.tokenizer.pad_id,
-            absent_ids=self.tokenizer.absent_ids(self.model.config.vocab_size),
-            prompt_ids=prompt_ids,
-            first_samples=first_samples,
-            sharding=self.sharding,
-            chunk_size=self.config.chunk_size,
-            max_cache_bytes_per_device=self.config.max_cache_bytes_per_device,
-        )
+from pods_jax.rollout import Completions
+from pods_jax.rollout.engine import Orders, SamplingParams
 
 
 class Verified(NamedTuple):
@@ -173,31 +127,32 @@ def _columns(texts, correct, reasons, answers, rewards, parts) -> Verified:
     )
 
 
-def rollout_groups(
-    sampler: Sampler, rewarder: Rewarder, params: Params, requests: Sequence[Request], key: jax.Array, version: int,
-    clock: PhaseClock,
-) -> list[Group]:  # fmt: skip
-    """One verified group a request, in order. version: the policy's."""
-    prompts = [request.prompt for request in requests]
+def orders_of(requests: Sequence[Request], key: jax.Array) -> Orders:
+    """The requests as an engine takes them. key: the step's."""
+    return Orders(
+        prompts=[request.prompt.tokens for request in requests],
+        counts=[request.count for request in requests],
+        prompt_ids=[request.prompt.uid for request in requests],
+        first_samples=[request.first for request in requests],
+        key=key,
+    )
+
+
+def training_params(config: RolloutConfig) -> SamplingParams:
+    """The distribution and limit of a step's rollouts."""
+    return SamplingParams(config.max_completion_length, config.temperature, config.top_k, config.top_p)
+
+
+def verified_groups(
+    rewarder: Rewarder, requests: Sequence[Request], completions: Completions, version: int
+) -> list[Group]:
+    """One verified group a request, in order. version: of the policy that generated the completions."""
     counts = [request.count for request in requests]
-    with clock.phase("sample"):
-        c = sampler(
-            params,
-            [prompt.tokens for prompt in prompts],
-            [prompt.uid for prompt in prompts],
-            key,
-            num_generations=counts,
-            first_samples=[request.first for request in requests],
-            temperature=sampler.config.temperature,
-            top_k=sampler.config.top_k,
-            top_p=sampler.config.top_p,
-        )
-    with clock.phase("verify"):
-        verified = rewarder(c, prompts, counts)
+    verified = rewarder(completions, [request.prompt for request in requests], counts)
     ends = np.cumsum(counts)
     rows = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
     places = zip(requests, range(len(requests)), rows, strict=True)
-    return [_group(request, c, place, verified, own, version) for request, place, own in places]
+    return [_group(request, completions, place, verified, own, version) for request, place, own in places]
 
 
 def _group(request: Request, c: Completions, place: int, verified: Verified, own: slice, version: int) -> Group:

@@ -4,12 +4,9 @@ import json
 from pathlib import Path
 
 from pods_jax.config.schema import Config
-from pods_jax.data.tokenizers import HFTokenizer
 from pods_jax.errors import UserError
 from pods_jax.io import local_path, refuse_unwritable, writing
-from pods_jax.models import save_pretrained
 from pods_jax.models.loading import own_dtype
-from pods_jax.models.lora import merge
 from pods_jax.models.peft_adapter import save_adapter
 from pods_jax.parallel.hosts import is_main
 from pods_jax.training.checkpoint import restored_run
@@ -37,13 +34,11 @@ def export_checkpoint(
     workdir = local_path(workdir, "workdir")
     refuse_folder(out, workdir)
     with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run, writing(out, "--out"):
-        tokenizer = run.data.tokenizer
-        files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
         if is_main():
             mark(out, workdir)
         if dtype is None and config.model.path:
             dtype = own_dtype(config.model.path)
-        save_pretrained(out, run.model, merge(run.policy_params()), tokenizer=files, dtype=dtype)
+        run.save_policy(out, dtype)
         if run.base is not None:
             save_adapter(out / "adapter", run.state.params, config.lora, config.model.path)
     reporter.message(f"outputs  {out}: config.json, safetensors" + (", adapter/" if config.lora.rank else ""))

@@ -3,53 +3,62 @@
 import contextlib
 import itertools
 import json
-import os
-import signal
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pods_jax.analysis.figures import learning_curve
+from pods_jax.analysis.runs import read_run, sample_text
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import write_atomic, writing
-from pods_jax.parallel.hosts import exchange, from_main, is_main
+from pods_jax.learner.batch import Kept
+from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
-from pods_jax.training.board import Board
+from pods_jax.training.board import Boards
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.notices import Notices
-from pods_jax.training.prompts import load_data
+from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
+from pods_jax.training.samples import sample_record
 from pods_jax.training.step import Diverged, train_step
+from pods_jax.training.stopping import Stopped, StopRequest
+from pods_jax.training.wandb_board import refuse_missing_package
 from pods_jax.training.workdir import Workdir, best_step
 
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")
 
 
-def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, Any]:
+def train(config: Config, workdir: str | Path, reporter: Reporter, exit_code: int | None = None) -> dict[str, Any]:
     """Trains to training.num_steps, max_minutes or the allocator's end, on from the workdir's last whole checkpoint.
 
-    SIGTERM or Ctrl-C end it after the step at hand, with a checkpoint. Writes metrics.jsonl, eval.jsonl, samples.jsonl,
-    checkpoints/, tensorboard/, learning_curve.png and, when all is done, summary.json. Returns the summary too (see
-    `summarise`), with the signal's name as `stopped_by` where one came.
+    SIGTERM or Ctrl-C end it after the step at hand, with a checkpoint; before its first step, and at a second Ctrl-C,
+    they end it at once. Writes metrics.jsonl, eval.jsonl, samples.jsonl, samples.txt, checkpoints/, tensorboard/,
+    learning_curve.png and, when all is done, summary.json. Returns the summary too (see `summarise`), with the signal's
+    name as `stopped_by` where one came; only this and the workdir where no step was taken.
+
+    exit_code: of the process, which a signal ends if the run, being inside a compiler, cannot stop at once; None: the
+      run stops when it can.
 
     Raises:
       UserError: bad data, model path, mesh or workdir; nothing is written then. Or the disk is full: what was written
         before is whole, and the same command goes on once there is room. Or training.max_skipped_updates updates in a
         row were skipped, as their loss or gradient was not finite.
     """
+    refuse_missing_package(config)
     data = load_data(config)
     reporter.data(config, data)
     workers = RewardPool(num_workers=config.reward.num_workers)
-    with StopRequest() as stop, workers as pool, contextlib.closing(Workdir(workdir, config)) as folder:
-        run = make_run(config, data, pool, reporter.warm_start)
-        step, stopped_by = _train(run, folder, stop, reporter)
+    with StopRequest(exit_code) as stop, workers as pool, contextlib.closing(Workdir(workdir, config)) as folder:
+        try:
+            step, stopped_by = _train(config, data, pool, folder, stop, reporter)
+        except Stopped as signal:
+            reporter.message(f"stopped  by {signal}, with nothing to save; the same command starts again from there")
+            return {"workdir": str(folder.path), "stopped_by": str(signal)}
         summary = summarise(folder)
         if stopped_by:
             reporter.message(f"stopped  by {stopped_by} after step {step}, which is saved; the same command goes on")
@@ -62,21 +71,29 @@ def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, 
     return summary
 
 
-def _train(run: Run, folder: Workdir, stop: "StopRequest", reporter: Reporter) -> tuple[int, str | None]:
+def _train(
+    config: Config, data: RunData, pool: RewardPool, folder: Workdir, stop: StopRequest, reporter: Reporter
+) -> tuple[int, str | None]:
     """Resumes, steps, evaluates and saves; returns the last step, and the signal that stopped the run before its end.
 
-    However it ends, checkpoints and board are closed.
+    However it ends, checkpoints and boards are closed.
+
+    Raises:
+      Stopped: a signal came before the first step.
     """
-    # ------------------------------------------------------------ resume
-    config = run.config
+    # ------------------------------------------------------------ start, or resume
     with contextlib.ExitStack() as owned:
-        keep = config.training.keep_checkpoints
-        checkpoints = owned.enter_context(contextlib.closing(Checkpoints(folder.path, keep)))
-        start = _resume(run, folder, checkpoints, reporter)
-        reporter.policy(run, start)
-        board = owned.enter_context(contextlib.closing(Board(folder.path / "tensorboard", start + 1, reporter.message)))
-        if not folder.read("eval.jsonl"):
-            _evaluate(run, folder, board, 0, reporter)
+        with stop.at_once():
+            run = make_run(config, data, pool, reporter.warm_start)
+            owned.callback(run.wait_for_devices)  # no process ends in good order while they compute
+            keep = config.training.keep_checkpoints
+            checkpoints = owned.enter_context(contextlib.closing(Checkpoints(folder.path, keep)))
+            start = _resume(run, folder, checkpoints, reporter)
+            reporter.policy(run, start)
+            boards = Boards(config, folder.path, start + 1, reporter.message)
+            owned.enter_context(contextlib.closing(boards))
+            if not folder.read("eval.jsonl"):
+                _evaluate(run, folder, boards, 0, reporter)
 
         # -------------------------------------------------------- steps
         notices = Notices(config)
@@ -86,18 +103,18 @@ def _train(run: Run, folder: Workdir, stop: "StopRequest", reporter: Reporter) -
         steps = range(start + 1, 1 + (start if over else config.training.num_steps))
         for step in _until(stop, reporter.steps(steps, start)):
             before_s = run.totals["wall_time_s"]
-            metrics = _timed_step(run, folder, step)
+            metrics = _timed_step(run, folder, boards, step)
             if run.ended:
                 step -= 1  # this one made no update
                 folder.truncate("eval.jsonl", step - 1)  # to be written again, with what it generated
                 break
-            _log(folder, board, "metrics.jsonl", step, metrics)
+            _log(folder, boards, "metrics.jsonl", step, metrics)
             reporter.step(metrics)
             for line in notices.of(metrics):
                 reporter.message(f"notice   step {step}: {line}")
             improved = False
             if _eval_due(config, step, before_s, run.totals["wall_time_s"]):
-                _evaluate(run, folder, board, step, reporter)
+                _evaluate(run, folder, boards, step, reporter)
                 improved = _best_step(run, folder) == step
             if improved or _save_due(config, step, run.totals["wall_time_s"] - last_save):
                 _save(run, folder, checkpoints, step)
@@ -111,7 +128,7 @@ def _train(run: Run, folder: Workdir, stop: "StopRequest", reporter: Reporter) -
             reporter.message(f"stopping at step {step}: {run.ended}")
         stopped_by = stop.signal()
         if not stopped_by and not any(r["step"] == step for r in folder.read("eval.jsonl")):
-            _evaluate(run, folder, board, step, reporter)
+            _evaluate(run, folder, boards, step, reporter)
         if checkpoints.latest_step() != step:
             _save(run, folder, checkpoints, step)
         return step, stopped_by
@@ -122,18 +139,21 @@ def _resume(run: Run, folder: Workdir, checkpoints: Checkpoints, reporter: Repor
     restored = checkpoints.restore(run.state, reporter.message)
     if restored is not None:
         checkpoints.set_aside_after(restored.step)
-        run.load(restored.state, restored.host)
+        run.load(*restored)
     for name in LOGS:
         folder.truncate(name, restored.step if restored else -1)
+    if is_main():
+        folder.write("samples.txt", "".join(map(sample_text, read_run(folder.path).samples)))
     return restored.step if restored else 0
 
 
-def _until(stop: "StopRequest", steps: Iterable[int]) -> Iterator[int]:
+def _until(stop: StopRequest, steps: Iterable[int]) -> Iterator[int]:
     """The steps up to the request."""
     return itertools.takewhile(lambda _: stop.signal() is None, steps)
 
 
 def _save(run: Run, folder: Workdir, checkpoints: Checkpoints, step: int) -> None:
+    _wait_for_rollouts(run)
     checkpoints.save(step, run.state, run.host_state(), _best_step(run, folder))
 
 
@@ -142,18 +162,18 @@ def _best_step(run: Run, folder: Workdir) -> int | None:
     return best_step(folder.read("eval.jsonl")) if run.config.training.keep_best else None
 
 
-def _timed_step(run: Run, folder: Workdir, step: int) -> dict[str, float]:
+def _timed_step(run: Run, folder: Workdir, boards: Boards, step: int) -> dict[str, float]:
     """A training step with its seconds by phase; `wall_time_s` leaves compilation and evaluation out."""
     run.clock.take()
     begin = time.perf_counter()
     try:
-        metrics, groups = train_step(run, step)
+        metrics, kept = train_step(run, step)
     except Diverged as diverged:
         raise _stopped(diverged, run, folder, step) from diverged
-    if groups and (step == 1 or _due(step, run.config.training.log_samples_every_steps)):
-        folder.append("samples.jsonl", _sample_record(step, groups[0]))
     seconds = run.clock.take()
     step_s = from_main(time.perf_counter() - begin - seconds.get("compile", 0.0))  # it decides on saves and the end
+    if kept and (step == 1 or _due(step, run.config.training.log_samples_every_steps)):
+        _log_samples(run, folder, boards, step, kept)
     run.totals["wall_time_s"] += step_s
     return metrics | {f"time/{k}_s": v for k, v in seconds.items()} | {"time/step_s": step_s} | run.totals
 
@@ -167,30 +187,40 @@ def _stopped(diverged: Diverged, run: Run, folder: Workdir, step: int) -> UserEr
     )
 
 
-def _sample_record(step: int, group: Any) -> dict[str, Any]:
-    """A prompt with its first four completions, to be read by a person."""
-    return {
-        "step": step,
-        "prompt": group.request.prompt.text,
-        "gold": group.request.prompt.gold,
-        "completions": list(group.texts[:4]),
-        "rewards": group.rewards[:4].tolist(),
-    }
+def _log_samples(run: Run, folder: Workdir, boards: Boards, step: int, kept: Sequence[Kept]) -> None:
+    """A record in samples.jsonl, and its text in samples.txt and on the boards."""
+    record = sample_record(step, kept, run.data.dataset.reads)
+    text = sample_text(record)
+    folder.append("samples.jsonl", record)
+    folder.append_text("samples.txt", text)
+    boards.add_text("samples", text, step)
 
 
-def _evaluate(run: Run, folder: Workdir, board: Board, step: int, reporter: Reporter) -> None:
+def _wait_for_rollouts(run: Run) -> None:
+    """Training time goes on until no rollouts are generated ahead: the next step would wait for them, too."""
+    if not run.config.rollout.ahead:
+        return
+    begin = time.perf_counter()
+    run.ahead.wait()
+    run.totals["wall_time_s"] += from_main(time.perf_counter() - begin)
+
+
+def _evaluate(run: Run, folder: Workdir, boards: Boards, step: int, reporter: Reporter) -> None:
+    _wait_for_rollouts(run)
     run.clock.take()
-    with reporter.evaluating(step), run.clock.phase("eval"):
+    reporter.evaluating(step)
+    with run.clock.phase("eval"):
         scores = evaluate(run)
+    reporter.evaluated(step, scores)
     seconds = run.clock.take()
     metrics = scores | {f"time/{k}_s": v for k, v in seconds.items()} | run.totals
-    _log(folder, board, "eval.jsonl", step, metrics)
+    _log(folder, boards, "eval.jsonl", step, metrics)
 
 
-def _log(folder: Workdir, board: Board, name: str, step: int, metrics: dict[str, float]) -> None:
+def _log(folder: Workdir, boards: Boards, name: str, step: int, metrics: dict[str, float]) -> None:
     folder.append(name, {"step": step} | metrics)
     prefix = "eval/" if name == "eval.jsonl" else ""
-    board.add({prefix + key: value for key, value in metrics.items()}, step)
+    boards.add({prefix + key: value for key, value in metrics.items()}, step)
 
 
 def _due(step: int, every: int) -> bool:
@@ -230,41 +260,3 @@ def summarise(folder: Workdir) -> dict[str, Any]:
 
 def _scores(record: dict[str, Any]) -> dict[str, float]:
     return {k: v for k, v in record.items() if not k.startswith(("step", "time/", *TOTALS))}
-
-
-# ---------------------------------------------------------------- signals
-
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class StopRequest:
-    """Inside `with`, SIGTERM, SIGHUP (a closed terminal) and the first SIGINT are noted; a second SIGINT interrupts.
-
-    In a thread that is not the process's main one, where signals cannot be caught, nothing changes.
-    """
-
-    def __init__(self):
-        self._signal: str | None = None
-        self._before = {}
-
-    def signal(self) -> str | None:
-        """The name of the signal that came to any of the processes that work together, None before; all must ask."""
-        return next(filter(None, exchange([self._signal])), None)
-
-    def __enter__(self) -> "StopRequest":
-        if threading.current_thread() is threading.main_thread():
-            heard = (s for s in _SIGNALS if signal.getsignal(s) != signal.SIG_IGN)  # nohup ignores SIGHUP
-            self._before = {s: signal.signal(s, self._note) for s in heard}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._signal = signal.Signals(number).name
-        if signal.SIGINT in self._before:
-            signal.signal(signal.SIGINT, self._before[signal.SIGINT])
-        with contextlib.suppress(OSError):  # where `tee` reads stderr, Ctrl-C has ended it already
-            os.write(2, f"\n{self._signal}: finishing the step, then saving\n".encode())

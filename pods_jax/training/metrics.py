@@ -5,6 +5,7 @@ Metrics have TRL's names where TRL has them.
 
 import contextlib
 import functools
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -201,21 +202,21 @@ _COMPILE_EVENTS = ("/jax/core/compile/backend_compile_duration", "/jax/core/comp
 
 @functools.cache
 def _compilation() -> Counter:
-    """Running total of this process's seconds of compilation, under "s".
+    """Running totals of this process's seconds of compilation, by the thread that compiled.
 
     Tracing stays with its phase, since JAX reports nested traces twice.
     """
     total: Counter = Counter()
 
     def add(event: str, duration_s: float, **_) -> None:
-        total["s"] += duration_s if event in _COMPILE_EVENTS else 0.0
+        total[threading.get_ident()] += duration_s if event in _COMPILE_EVENTS else 0.0
 
     jax.monitoring.register_event_duration_secs_listener(add)
     return total
 
 
 class PhaseClock:
-    """Accumulates the seconds of each phase; JAX's compilations inside one go to "compile".
+    """Accumulates the seconds of each phase of a thread; JAX's compilations inside one, in it, go to "compile".
 
     The time of a phase within another is its own: no second is counted twice.
     """
@@ -226,13 +227,18 @@ class PhaseClock:
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         start_s = time.perf_counter()
-        compiled_s = _compilation()["s"]
+        thread = threading.get_ident()
+        compiled_s = _compilation()[thread]
         before = Counter(self._seconds)
         yield
         inner_s = sum(self._seconds.values()) - sum(before.values())
-        compiled_s = _compilation()["s"] - compiled_s - (self._seconds["compile"] - before["compile"])
+        compiled_s = _compilation()[thread] - compiled_s - (self._seconds["compile"] - before["compile"])
         self._seconds["compile"] += compiled_s
         self._seconds[name] += max(time.perf_counter() - start_s - inner_s - compiled_s, 0.0)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Books seconds of another thread, which are part of no phase here."""
+        self._seconds[name] += seconds
 
     def take(self) -> dict[str, float]:
         """Seconds by phase since the last call."""

@@ -1,16 +1,19 @@
 """Messages of a run for a person at a terminal."""
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 from rich.console import Console
 from rich.table import Table
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
+from pods_jax.cache import cache_folder
 from pods_jax.config.schema import Config
 from pods_jax.training.prompts import RunData
 from pods_jax.training.workdir import Workdir
@@ -57,13 +60,113 @@ def _point_at_nothing(stream: Any) -> None:
     os.close(nothing)
 
 
+# ---------------------------------------------------------------- progress
+
+
+class Pace:
+    """Speed of a run, and the time that it has left, judged by the steps after a process's first, which compiles."""
+
+    def __init__(self, num_steps: int):
+        self._left = num_steps
+        self._ends_s: list[float] = []
+        self._spent: deque[tuple[float, float]] = deque(maxlen=10)
+
+    def step(self, metrics: Mapping[str, float]) -> None:
+        """Takes a finished step's metrics."""
+        self._left -= 1
+        self._ends_s.append(time.monotonic())
+        self._spent.append((metrics["tokens/generated"], metrics["wall_time_s"]))
+
+    def seconds_left(self) -> float | None:
+        """With evaluations and saves at their rate so far; None before the second step."""
+        if len(self._ends_s) < 2:
+            return None
+        return self._left * (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
+
+    def tokens_per_s(self) -> float | None:
+        """Tokens generated a second of training time, over the last steps; None before the second step."""
+        tokens, seconds = (last - first for first, last in zip(self._spent[0], self._spent[-1], strict=True))
+        return tokens / seconds if seconds else None
+
+    def __str__(self) -> str:
+        left = self.seconds_left()
+        speed = self.tokens_per_s()
+        known = [
+            f"{tqdm.format_interval(left)} left" if left is not None else "",
+            f"{speed:,.0f} tokens/s" if speed else "",
+        ]
+        return ", ".join(filter(None, known))
+
+
+class Progress(Protocol):
+    """Shows, on stderr, how far a run is."""
+
+    def advance(self, text: str) -> None:
+        """A step is done; `text` says how it went."""
+
+    def close(self) -> None:
+        """The run's last step is done."""
+
+
+class Bar:
+    """A bar on a terminal."""
+
+    def __init__(self, done: int, total: int):
+        form = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+        self._bar = tqdm(desc="train", initial=done, total=total, bar_format=form, file=_Forgiving(sys.stderr))
+        self._bar.set_postfix_str("compiling")
+
+    def advance(self, text: str) -> None:
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update()
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+class Lines:
+    """Plain lines for a log file: the first step's, then one now and then, and the last step's."""
+
+    INTERVAL_S = 10.0
+
+    def __init__(self, done: int, total: int):
+        self._done = done
+        self._total = total
+        self._next_s = 0.0
+        self._file = _Forgiving(sys.stderr)
+
+    def advance(self, text: str) -> None:
+        self._done += 1
+        if time.monotonic() >= self._next_s or self._done == self._total:
+            self._next_s = time.monotonic() + self.INTERVAL_S
+            self._file.write(f"train    step {self._done} of {self._total}: {text}\n")
+
+    def close(self) -> None:
+        """Lines are whole already."""
+
+
+class Nothing:
+    """No progress, for quiet reporters."""
+
+    def advance(self, text: str) -> None:
+        """Says nothing."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+# ---------------------------------------------------------------- messages
+
+
 class Reporter:
-    """Messages to stdout, progress bars to stderr; quiet: neither."""
+    """Messages to stdout, progress to stderr: a bar on a terminal, else plain lines. quiet: neither."""
 
     def __init__(self, quiet: bool = False):
         self._quiet = quiet
         self._console = _Console(highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet)
-        self._bar: tqdm | None = None
+        self._progress: Progress = Nothing()
+        self._pace = Pace(0)
+        self._rewards: list[float] = []
 
     def message(self, text: str) -> None:
         with tqdm.external_write_mode():
@@ -85,9 +188,12 @@ class Reporter:
             f"rollouts a step, {s.rule} keeps m = {s.num_kept}, {config.objective.loss_type} loss"
         )
 
-    def warm_start(self, step: int, loss: float) -> None:
-        if step % 100 == 0:
-            self.message(f"warm-up  {step} supervised steps, loss {loss:.3f}")
+    def warm_start(self, step: int, loss: float | None) -> None:
+        """After some supervised steps. loss: None if the cache had their result."""
+        if loss is None:
+            self.message(f"warm-up  {step:,} supervised steps, made before: from {cache_folder('warm_starts')}")
+        elif step % 100 == 0:
+            self.message(f"warm-up  {step:,} supervised steps, loss {loss:.3f}")
 
     def policy(self, run: "Run", start: int) -> None:
         trained, frozen = (sum(x.size for x in jax.tree.leaves(tree)) for tree in (run.state.params, run.base))
@@ -97,31 +203,41 @@ class Reporter:
         if start:
             self.message(f"resume   from the checkpoint at step {start}")
 
-    def steps(self, steps: range, done: int) -> Iterable[int]:
-        interval_s = 0.2 if sys.stderr.isatty() else 10.0  # a log file gets a line now and then
-        self._bar = tqdm(
-            steps,
-            desc="train",
-            initial=done,
-            total=done + len(steps),
-            unit="step",
-            mininterval=interval_s,
-            miniters=1,
-            disable=self._quiet,
-            file=_Forgiving(sys.stderr),
-        )
-        return self._bar
+    def steps(self, steps: range, done: int) -> Iterator[int]:
+        """The steps, with progress shown while they are made. done: number of steps before."""
+        if steps:
+            self.message(
+                f"compile  step {steps[0]} compiles its programs: this may take a minute, or more for a large model"
+            )
+        self._pace = Pace(len(steps))
+        if not self._quiet and steps:
+            self._progress = (Bar if sys.stderr.isatty() else Lines)(done, done + len(steps))
+        try:
+            yield from steps
+        finally:
+            self._progress.close()
 
     def step(self, metrics: dict[str, float]) -> None:
-        self._bar.set_postfix_str(
-            f"reward {metrics['reward']:.3f}, kept variance {metrics['selection/kept_variance']:.3f}", refresh=False
-        )
+        """After a training step."""
+        self._rewards.append(metrics["reward"])
+        self._pace.step(metrics)
+        variance = metrics["selection/kept_variance"]
+        reward = f"reward {metrics['reward']:.3f}, kept variance {variance:.3f}"
+        self._progress.advance(", ".join(filter(None, [str(self._pace), reward])))
 
-    @contextlib.contextmanager
-    def evaluating(self, step: int) -> Iterator[None]:
-        if self._bar is None:
-            self.message("eval     before training ...")
-        yield
+    def evaluating(self, step: int) -> None:
+        """Before an evaluation."""
+        if step == 0:
+            self.message("eval     before training; its programs are compiled first ...")
+
+    def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
+        """After an evaluation; the reward is the mean over the steps since the one before."""
+        named = {name: name.replace("greedy_accuracy", "greedy") for name in scores if name.endswith("accuracy")}
+        parts = [f"{said} {scores[name]:.1%}" for name, said in named.items()]
+        if self._rewards:
+            parts.append(f"reward {fmean(self._rewards):.3f}")
+        self._rewards.clear()
+        self.message(f"eval     step {step}: {', '.join(parts)}")
 
     def scores(self, columns: dict[str, dict[str, float]], title: str) -> None:
         """A table of evaluation scores, one column each."""
@@ -145,5 +261,5 @@ class Reporter:
             f"tokens {summary['tokens/generated']:,.0f} and {summary['tokens/trained']:,.0f}"
         )
         self.message(
-            f"outputs  {folder.path}: learning_curve.png, metrics.jsonl, eval.jsonl, samples.jsonl, checkpoints/"
+            f"outputs  {folder.path}: learning_curve.png, metrics.jsonl, eval.jsonl, samples.txt, checkpoints/"
         )

@@ -2,7 +2,9 @@
 
 import dataclasses
 import datetime
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,23 +17,26 @@ from pods_jax.config.validate import validate_on_devices
 from pods_jax.data import PromptStream
 from pods_jax.data.tokenizers import HFTokenizer, Tokenizer
 from pods_jax.errors import UserError
+from pods_jax.io import writing
 from pods_jax.learner import TrainState, init_state, make_optimizer, make_update
-from pods_jax.models import Decoder, ModelConfig
+from pods_jax.models import Decoder, ModelConfig, save_pretrained
 from pods_jax.models.decoder import Params, init_tree, model_weights
 from pods_jax.models.loading import load_checkpoint, open_pretrained
-from pods_jax.models.lora import adapt, adapter_weights
+from pods_jax.models.lora import adapt, adapter_weights, merge
 from pods_jax.models.peft_adapter import load_adapter_for
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shardings import param_shardings, weight_shardings
-from pods_jax.parallel import batch_sharding, make_mesh, num_shards, place
+from pods_jax.parallel import batch_sharding, make_meshes, num_shards, place
 from pods_jax.rewards import RewardPool
 from pods_jax.rewards.extract import prefill
+from pods_jax.rollout.engine import Engine, Served, make_engine
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
-from pods_jax.training.experience import Rewarder, Sampler
+from pods_jax.training.background import Ahead
+from pods_jax.training.experience import Rewarder
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reference import Scorer, make_scorer
-from pods_jax.training.warm_start import warm_started_params
+from pods_jax.training.warm_start import OnStep, warm_started_params
 
 
 @dataclasses.dataclass
@@ -42,6 +47,9 @@ class Run:
       base: the frozen weights beneath the adapters that `state` holds; None where it holds all weights.
       ref_params: the KL's reference policy; None without KL.
       totals: cumulative rollouts, tokens, rounds and `wall_time_s` (see `metrics.new_totals`), in every checkpoint.
+      version: the step after which the policy was taken.
+      engine: generates completions with the policy.
+      ahead: the next step's rollouts, under `rollout.ahead`.
       ended: the reason why the allocator has no more to give; empty while it has more.
       skipped_in_a_row: number of the last updates that were skipped, as their loss or gradient was not finite.
     """
@@ -55,15 +63,34 @@ class Run:
     base: Params | None
     ref_params: Params | None
     update: Callable
-    sampler: Sampler
     rewarder: Rewarder
     scorer: Scorer
     stream: PromptStream
     allocator: Allocator
     clock: PhaseClock
     totals: Totals
+    version: int = 0
     ended: str = ""
     skipped_in_a_row: int = 0
+    engine: Engine = dataclasses.field(init=False)
+    ahead: Ahead = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.engine = make_engine(self.config, self._served())
+        self.ahead = Ahead()
+
+    def _served(self) -> Served:
+        tokenizer = self.data.tokenizer
+        return Served(
+            model=self.model,
+            params=self.sampling_params,
+            save=functools.partial(self.save_policy, dtype=self.config.model.compute_dtype),
+            eos_ids=tokenizer.eos_ids,
+            pad_id=tokenizer.pad_id,
+            absent_ids=tokenizer.absent_ids(self.model.config.vocab_size),
+            config=self.config.rollout,
+            sharding=batch_sharding(self.sampling_mesh),
+        )
 
     def sampling_params(self) -> Params:
         """The policy as `generate` takes it: in model.compute_dtype, layer by layer, laid out for sampling."""
@@ -81,24 +108,42 @@ class Run:
             return self.state.params
         return adapt(self.base, self.state.params, self.config.lora.scale)
 
+    def wait_for_devices(self) -> None:
+        """Returns when no rollouts are generated on the devices that train."""
+        if not set(self.mesh.devices.flat).isdisjoint(self.engine.devices()):
+            self.ahead.wait()
+
+    def save_policy(self, folder: Path, dtype: str | None = None) -> None:
+        """Writes weights, adapters merged into them, and tokenizer, if it has files, as a Hugging Face folder.
+
+        Of several processes all must call it; the main one writes. dtype: of the weights; None: their own.
+        """
+        tokenizer = self.data.tokenizer
+        files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
+        with writing(folder, "folder"):
+            save_pretrained(folder, self.model, merge(self.policy_params()), tokenizer=files, dtype=dtype)
+
     def host_state(self) -> dict[str, Any]:
         """Everything that is not on the devices, as JSON-able values and numpy arrays."""
         return {
             "stream": self.stream.state_dict(),
             "allocator": self.allocator.state_dict(),
             "totals": dict(self.totals),
+            "ahead": self.ahead.state_dict(),
             "ended": self.ended,
             "skipped_in_a_row": self.skipped_in_a_row,
             "date": self.data.date and self.data.date.isoformat(),
         }
 
-    def load(self, state: TrainState, host: dict[str, Any]) -> None:
-        """Goes on from a checkpoint."""
+    def load(self, step: int, state: TrainState, host: dict[str, Any]) -> None:
+        """Goes on from the checkpoint of a step."""
+        self.version = step
         self.state = state
         self._take_date(host.get("date"))
         self.stream.load_state_dict(host["stream"])
         self.allocator.load_state_dict(host["allocator"])
         self.totals.update(host["totals"])
+        self.ahead.load_state_dict(host.get("ahead", {}), self.data.tokenizer.pad_id)
         self.ended = host["ended"]
         self.skipped_in_a_row = host["skipped_in_a_row"]
 
@@ -110,11 +155,12 @@ class Run:
             self.stream = PromptStream(self.data.train.examples, self.data.train.tokens, self.config.seed)
 
 
-def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
+def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: OnStep) -> Run:
     """Builds the policy and compiles nothing yet."""
-    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    mesh, sampling_mesh = make_meshes(config.mesh)
     validate_on_devices(config, num_shards(mesh))
-    sampling_mesh = make_mesh(**config.mesh.sampling) if config.mesh.sampling else mesh
+    if config.rollout.ahead and jax.process_count() > 1:
+        raise UserError("rollout.ahead = 1 needs a single process: in several the order of programs would differ")
     model, params = load_policy(config, data, mesh, on_warm_start)
     base, trained = split_trained(config, model, params, mesh)
     return Run(
@@ -127,7 +173,6 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Cal
         base=base,
         ref_params=_reference(config, base, trained) if config.objective.beta else None,
         update=update_function(config, model, mesh),
-        sampler=Sampler(model, data.tokenizer, config.rollout, batch_sharding(sampling_mesh)),
         rewarder=_rewarder(config, data, pool),
         scorer=make_scorer(config, model, mesh),
         stream=PromptStream(data.train.examples, data.train.tokens, config.seed),
@@ -175,7 +220,7 @@ def _reference(config: Config, base: Params | None, trained: Params) -> Params:
 
 
 def load_policy(
-    config: Config, data: RunData, mesh: jax.sharding.Mesh, on_warm_start: Callable[[int, float], None]
+    config: Config, data: RunData, mesh: jax.sharding.Mesh, on_warm_start: OnStep
 ) -> tuple[Decoder, Params]:
     """The initial policy, placed on the mesh: pretrained weights, or a small model from scratch (warm-started)."""
     if config.model.path:

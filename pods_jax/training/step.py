@@ -1,9 +1,10 @@
 """One training step: allocate, sample, verify, select, update."""
 
+import contextlib
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +18,14 @@ from pods_jax.groups import Group, Request
 from pods_jax.learner import Batch
 from pods_jax.learner.batch import Kept, make_batch, update_shares
 from pods_jax.learner.optimizer import make_schedule
-from pods_jax.models.decoder import Params
 from pods_jax.objective import estimate_advantages
 from pods_jax.objective.losses import completion_mask
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.rewards.parts import normalize_then_sum, weights_of
+from pods_jax.rollout.engine import Orders, SamplingParams
 from pods_jax.selection import select, selection_statistics
-from pods_jax.training.experience import rollout_groups
+from pods_jax.training.background import Round
+from pods_jax.training.experience import orders_of, training_params, verified_groups
 from pods_jax.training.metrics import (
     candidate_metrics,
     count_generated,
@@ -48,31 +50,39 @@ class Diverged(Exception):
         self.batch = batch
 
 
-def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
-    """One pass of allocate, sample, verify, select, update. Returns metrics and the groups trained on.
+def train_step(run: Run, step: int) -> tuple[Metrics, list[Kept]]:
+    """One pass of allocate, sample, verify, select, update. Returns metrics and the groups, with what each one keeps.
 
     Where the allocator has no more to give, `run.ended` says why, nothing was updated, and both are empty.
     """
-    sample_key, select_key = jax.random.split(jax.random.fold_in(jax.random.key(run.config.seed), step))
     try:
-        generated, groups = collect_groups(run, sample_key, step)
+        generated, groups = collect_groups(run, step)
     except Exhausted as reason:
         run.ended = str(reason)
         settle(run.totals, run.allocator.held())
         return {}, []
+    with run.clock.phase("sample"):
+        run.wait_for_devices()
     with run.clock.phase("select"):
-        kept, metrics = select_groups(run.config, groups, select_key)
+        kept, metrics = select_groups(run.config, groups, step_keys(run.config.seed, step)[1])
         shares = update_shares(run.config, kept)
     with run.clock.phase("update"):
         metrics["learning_rate"] = learning_rate(run.config, int(run.state.step))
-        found, changed = optimise(run, shares, step)
+        found, changed = optimise(run, shares)
         metrics |= found
     trained = [k for share in itertools.compress(shares, changed) for k in share]
     count_trained(run.totals, [k.group.lengths[np.unique(k.rows)] for k in trained])
     metrics |= settle(run.totals, run.allocator.held()) | run.allocator.metrics()
-    metrics |= staleness_metrics([k.group.policy_versions[np.unique(k.rows)] for k in kept], step - 1)
+    metrics |= staleness_metrics([k.group.policy_versions[np.unique(k.rows)] for k in kept], run.version)
     metrics |= rollout_metrics(generated or groups) | candidate_metrics(generated)
-    return metrics, groups
+    run.version = step
+    return metrics, kept
+
+
+def step_keys(seed: int, step: int) -> tuple[jax.Array, jax.Array]:
+    """The random keys of a step's rollouts, and of its selection."""
+    sample_key, select_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), step))
+    return sample_key, select_key
 
 
 def learning_rate(config: Config, num_updates: int) -> float:
@@ -83,7 +93,7 @@ def learning_rate(config: Config, num_updates: int) -> float:
 # ---------------------------------------------------------------- the updates
 
 
-def optimise(run: Run, shares: Sequence[Sequence[Kept]], step: int) -> tuple[Metrics, list[bool]]:
+def optimise(run: Run, shares: Sequence[Sequence[Kept]]) -> tuple[Metrics, list[bool]]:
     """num_iterations passes over the shares of the kept rollouts, an optimizer step on each.
 
     Unless the config names other old log-probabilities, ratios are taken against the policy before the first of these
@@ -115,7 +125,7 @@ def optimise(run: Run, shares: Sequence[Sequence[Kept]], step: int) -> tuple[Met
     skipped = np.array([metrics["skipped_updates"] for metrics in taken]).reshape(-1, len(batches)) > 0
     found = _means(taken[-len(batches) :]) | {"skipped_updates": float(skipped.sum())}
     if run.config.objective.old_logprobs == "recompute":
-        found |= mismatch_metrics(before, on_device, step - 1)
+        found |= mismatch_metrics(before, on_device, run.version)
     return found, (~skipped.all(0)).tolist()
 
 
@@ -155,34 +165,90 @@ def _mean_of_numbers(values: np.ndarray) -> float:
 # ---------------------------------------------------------------- rounds
 
 
-def collect_groups(run: Run, key: jax.Array, step: int) -> tuple[list[Group], list[Group]]:
+def collect_groups(run: Run, step: int) -> tuple[list[Group], list[Group]]:
     """All groups that the step generated, one a request, and those that it trains on.
 
     Raises:
       Exhausted: the allocator has no more to give; what was generated till then is in the totals.
     """
     generated: list[Group] = []
+    with contextlib.closing(_ahead(run, step) if run.config.rollout.ahead else _in_turn(run, step)) as rounds:
+        for done in rounds:
+            groups = _verified(run, done) if done.requests else []
+            count_generated(run.totals, groups)
+            generated += groups
+            if ready := run.allocator.observe(groups):
+                return generated, ready
+            if not groups:
+                break
+    raise Exhausted(f"allocation '{run.config.allocation.name}' neither asks for rollouts nor hands over groups")
+
+
+def _in_turn(run: Run, step: int) -> Iterator[Round]:
+    """The step's rounds; each is generated when it is asked for, by the present policy."""
     taken: dict[int, list[range]] = defaultdict(list)
     with run.clock.phase("sample"):
-        params = run.sampling_params()
-    while True:
-        requests = run.allocator.requests(run.stream)
-        claim(taken, requests)
-        groups = _generated(run, params, requests, key, step) if requests else []
-        count_generated(run.totals, groups)
-        generated += groups
-        if ready := run.allocator.observe(groups):
-            return generated, ready
-        if not requests:
-            raise Exhausted(
-                f"allocation '{run.config.allocation.name}' neither asks for rollouts nor hands over groups"
-            )
+        run.engine.update_params(run.version)
+    try:
+        while True:
+            requests = run.allocator.requests(run.stream)
+            claim(taken, requests)
+            with run.clock.phase("sample"):
+                completions = run.engine.generate(*_task(run, requests, step)) if requests else None
+            yield Round(requests, completions, run.version)
+    finally:
+        run.engine.release()
 
 
-def _generated(run: Run, params: Params, requests: Sequence[Request], key: jax.Array, step: int) -> list[Group]:
+def _ahead(run: Run, step: int) -> Iterator[Round]:
+    """The step's only round, which is there or under way, after the next step's was begun with the present policy."""
+    with run.clock.phase("sample"):
+        if (present := run.ahead.take()) is None:
+            _begin(run, step)
+            present = run.ahead.take()
+        if step < run.config.training.num_steps:
+            with contextlib.suppress(Exhausted):  # the next step says so itself
+                _begin(run, step + 1)
+    run.clock.add("ahead", present.seconds)
+    yield present
+    raise _broken_promise(run, "does not hand over its groups after one round")
+
+
+def _begin(run: Run, step: int) -> None:
+    """Begins to generate a step's round with the present policy, beside whatever else goes on."""
+    requests = run.allocator.requests(run.stream)
+    if not requests:
+        raise _broken_promise(run, "asks for nothing")
+    claim(defaultdict(list), requests)
+    run.engine.update_params(run.version)
+    version = run.version
+    task = _task(run, requests, step)
+
+    def generate() -> Round:
+        try:
+            return Round(requests, run.engine.generate(*task), version)
+        finally:
+            run.engine.release()
+
+    run.ahead.start(generate)
+
+
+def _broken_promise(run: Run, what: str) -> UserError:
+    return UserError(f"allocation '{run.config.allocation.name}' has asks_ahead = True, and {what}")
+
+
+def _task(run: Run, requests: Sequence[Request], step: int) -> tuple[Orders, SamplingParams]:
+    """The requests of a step as its engine takes them."""
+    return orders_of(requests, step_keys(run.config.seed, step)[0]), training_params(run.config.rollout)
+
+
+def _verified(run: Run, done: Round) -> list[Group]:
     """The groups of a round, verified and rewarded."""
-    groups = rollout_groups(run.sampler, run.rewarder, params, requests, key, step - 1, run.clock)
+    with run.clock.phase("verify"):
+        groups = verified_groups(run.rewarder, done.requests, done.completions, done.version)
     if run.config.objective.reward_beta:
+        with run.clock.phase("sample"):
+            run.wait_for_devices()
         with run.clock.phase("verify"):
             groups = penalised(run.config, groups, run.scorer, run.ref_params, run.mesh)
     return groups

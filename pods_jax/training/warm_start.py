@@ -25,18 +25,18 @@ from pods_jax.models import attention, decoder
 from pods_jax.models.decoder import Decoder, Params, init_params
 
 STEPS_PER_CALL = 50
+OnStep = Callable[[int, float | None], None]
+"""Gets (steps done, loss) every STEPS_PER_CALL steps, or once (all steps, None) where the cache answers."""
 
 
 def warm_started_params(
-    config: Config, model: Decoder, dataset: Dataset, tokenizer: CharTokenizer, on_step: Callable[[int, float], None]
+    config: Config, model: Decoder, dataset: Dataset, tokenizer: CharTokenizer, on_step: OnStep
 ) -> Params:
-    """Trained parameters (numpy, float32), from the cache where the same warm start was made before.
-
-    on_step gets (steps done, loss), every STEPS_PER_CALL steps; it is not called when the cache answers.
-    """
+    """Trained parameters (numpy, float32), from the cache where the same warm start was made before."""
     path = cache_folder("warm_starts") / f"{fingerprint(config, dataset)}.safetensors"
     template = jax.eval_shape(functools.partial(init_params, model), jax.random.key(0))
     if path.is_file():
+        on_step(config.warm_start.num_steps, None)
         flat = load_file(path)
         return jax.tree_util.tree_map_with_path(lambda p, _: flat[jax.tree_util.keystr(p)], template)
     params = jax.tree.map(np.asarray, train(config.warm_start, model, dataset, tokenizer, on_step))
@@ -69,13 +69,7 @@ def _save(path: Path, flat: dict[str, np.ndarray]) -> None:
     os.replace(name, path)
 
 
-def train(
-    c: WarmStartConfig,
-    model: Decoder,
-    dataset: Dataset,
-    tokenizer: CharTokenizer,
-    on_step: Callable[[int, float], None],
-) -> Params:
+def train(c: WarmStartConfig, model: Decoder, dataset: Dataset, tokenizer: CharTokenizer, on_step: OnStep) -> Params:
     """Parameters after c.num_steps of next-token training on demonstrations; only completions are in the loss."""
     optimizer = make_optimizer(_optimizer_config(c), c.num_steps)
     params = init_params(model, jax.random.key(c.seed))

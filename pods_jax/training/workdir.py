@@ -15,9 +15,9 @@ from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
     "mesh.", "model.attention", "model.remat", "optimizer.micro_batch_size_per_device", "optimizer.logprob_chunk_size",
-    "rollout.chunk_size", "rollout.max_cache_bytes_per_device", "evaluation.batch_size", "reward.num_workers",
-    "training.max_minutes", "training.checkpoint_every_", "training.keep_", "training.max_skipped_updates",
-    "training.log_samples_every_steps",
+    "rollout.chunk_size", "rollout.max_cache_bytes_per_device", "rollout.engine", "evaluation.batch_size",
+    "reward.num_workers", "training.max_minutes", "training.checkpoint_every_", "training.keep_",
+    "training.max_skipped_updates", "training.log_samples_every_steps", "logging.",
 )  # fmt: skip
 """Keys, or how they begin, that may change when a run goes on: they say where and how it is computed, not what."""
 
@@ -65,6 +65,18 @@ class Workdir:
             return
         with writing(self.path), open(self.path / name, "a", encoding="utf-8") as f:
             f.write(json.dumps(finite(dict(record))) + "\n")
+
+    def append_text(self, name: str, text: str) -> None:
+        """Adds to a text file."""
+        if self._writes:
+            with writing(self.path), open(self.path / name, "a", encoding="utf-8") as f:
+                f.write(text)
+
+    def write(self, name: str, text: str) -> None:
+        """Replaces a text file as a whole."""
+        if self._writes:
+            with writing(self.path):
+                write_atomic(self.path / name, text)
 
     def save_arrays(self, name: str, arrays: Mapping[str, Any]) -> Path:
         """Writes those that are not None as an .npz file."""

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from made_runs import make_run, make_study
 
-from pods_jax.analysis.comparison import View, choose, draw, panel_of, speed_up_in_words, with_half_width
+from pods_jax.analysis.comparison import (
+    View,
+    choose,
+    draw,
+    interval_in_words,
+    panel_of,
+    speed_up_in_words,
+    with_half_width,
+)
 from pods_jax.analysis.run_groups import main_sizes, read_groups
 from pods_jax.errors import UserError
 
@@ -168,6 +176,7 @@ def test_no_runs_and_no_such_metric(study, tmp_path):
         (3.0, 2.0, 1.5, (1.0, 2.0), "1.50x [1.00, 2.00]"),
         (3.0, 2.0, 1.5, (0.0, inf), "1.50x [0.00, no bound]"),
         (3.0, 2.0, 1.5, (nan, nan), "1.50x"),
+        (3.0, 2.0, 1.5, (1.5, 1.5), "1.50x [unknown]"),
         (3.0, inf, 0.0, (0.0, 0.0), "not reached"),
         (inf, inf, nan, (nan, nan), "not reached"),
         (3.0, 0.0, inf, (nan, nan), "reached before training"),
@@ -179,6 +188,14 @@ def test_no_runs_and_no_such_metric(study, tmp_path):
 def test_a_speed_up_is_a_ratio_or_words(baseline, method, ratio, interval, words):
     numbers = {"baseline": baseline, "method": method, "ratio": ratio, "low": interval[0], "high": interval[1]}
     assert speed_up_in_words(numbers) == words
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(2.23, 2.23, "unknown"), (nan, nan, "unknown"), (1.0, inf, "1.00 to no bound"), (1.0, 2.345, "1.00 to 2.35")],
+)
+def test_an_interval_without_width_is_unknown(low, high, words):
+    assert interval_in_words(low, high) == words
 
 
 def test_one_run_has_no_half_width():

@@ -1,5 +1,7 @@
 """The embedded task against Python's own arithmetic."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -90,3 +92,22 @@ def test_a_perfect_teacher_is_always_right_and_never_subtracts():
 def test_bad_options(path, options, message):
     with pytest.raises(UserError, match=message):
         load_addition(path, options, 0)
+
+
+@pytest.mark.parametrize("base", [3, 10])
+def test_a_person_can_read_problems_and_answers(base):
+    options = {"base": base, "digits": 3, "num_train": 50, "num_test": 0, "unseen_fraction": 0.3}
+    dataset = load_addition(None, options, 0)
+    for example in dataset.train:
+        line = dataset.reads(example.prompt, example.gold)
+        a, operation, b, c = re.match(r"(\d+) ([+-]) (\d+).* = (\d+)", line).groups()
+        a, b, c = (int(x, base) for x in (a, b, c))
+        assert c == (a + b if operation == "+" else (a - b) % base**3)
+        assert ("in base 3" in line) == (base == 3)
+
+
+def test_what_is_no_number_is_told():
+    reads = load_addition(None, {"base": 10, "digits": 3, "num_train": 5, "num_test": 0}, 0).reads
+    explained = "(digits in turn, last ones first)"
+    assert reads("342012=", "723") == f"123 + 204 = 327 {explained}"
+    assert reads("342012~", "7=3") == f"123 - 204 modulo 10^3 = ?, since '7=3' is no number {explained}"

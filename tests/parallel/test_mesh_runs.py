@@ -57,8 +57,8 @@ def three_steps(mesh, pool):
     run = make_run(c, load_data(c), pool, print)
     tokens, metrics = [], {}
     for step in (1, 2, 3):
-        metrics, groups = train_step(run, step)
-        tokens.append(np.stack([g.tokens for g in groups]))
+        metrics, kept = train_step(run, step)
+        tokens.append(np.stack([k.group.tokens for k in kept]))
     return np.stack(tokens), run, metrics | run.clock.take()
 
 

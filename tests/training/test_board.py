@@ -30,6 +30,16 @@ def test_scalars_are_in_the_file_and_later_steps_of_an_earlier_life_are_hidden(t
     assert not notes
 
 
+def test_a_text_keeps_its_lines(tmp_path):
+    board = Board(tmp_path / "tensorboard", 1, print)
+    board.add_text("samples", "a <b>\n\nc", 3)
+    board.close()
+    *_, event = events(tmp_path / "tensorboard")
+    (value,) = event.summary.value
+    assert (event.step, value.tag, value.metadata.plugin_data.plugin_name) == (3, "samples/text_summary", "text")
+    assert value.tensor.string_val == [b"    a <b>\n    \n    c"]  # a block of code in Markdown
+
+
 def test_a_full_disk_is_one_note(tmp_path):
     notes = []
     board = Board(tmp_path / "tensorboard", 1, notes.append)

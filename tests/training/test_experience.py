@@ -7,7 +7,7 @@ import pytest
 from pods_jax.config.schema import from_mapping
 from pods_jax.groups import Request, joined
 from pods_jax.rewards import RewardPool
-from pods_jax.training.experience import rollout_groups
+from pods_jax.training.experience import orders_of, training_params, verified_groups
 from pods_jax.training.prompts import load_data
 from pods_jax.training.run import make_run
 
@@ -27,16 +27,17 @@ def test_pilots_and_commits_together_are_the_groups_of_one_request(run, monkeypa
     monkeypatch.setattr(
         run.rewarder.pool, "score", lambda texts, *rest, **more: verified.extend(texts) or score(texts, *rest, **more)
     )
-    params = run.sampling_params()
     a, b = run.stream.next(2)
+    run.engine.update_params(3)
 
-    def generate_groups(params, requests, key):
-        return rollout_groups(run.sampler, run.rewarder, params, requests, key, 3, run.clock)
+    def generate_groups(requests):
+        completions = run.engine.generate(orders_of(requests, KEY), training_params(run.config.rollout))
+        return verified_groups(run.rewarder, requests, completions, 3)
 
-    whole = generate_groups(params, [Request(a, 6), Request(b, 6)], KEY)
-    pilots = generate_groups(params, [Request(a, 2, "pilot"), Request(b, 2, "pilot")], KEY)
+    whole = generate_groups([Request(a, 6), Request(b, 6)])
+    pilots = generate_groups([Request(a, 2, "pilot"), Request(b, 2, "pilot")])
     verified.clear()
-    mixed = generate_groups(params, [Request(b, 4, "commit", 2), Request(a, 1, "commit", 2)], KEY)
+    mixed = generate_groups([Request(b, 4, "commit", 2), Request(a, 1, "commit", 2)])
     assert [len(g.texts) for g in mixed] == [4, 1]
     assert len(verified) == 5
     assert_equal(joined([pilots[1], mixed[0]]), whole[1], 6)

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from pods_jax.analysis.runs import read_run
+from pods_jax.analysis.runs import read_run, sample_text
 from pods_jax.config.schema import from_mapping
 from pods_jax.data import DATASETS
 from pods_jax.errors import UserError
@@ -52,6 +52,10 @@ def test_a_run_writes_what_it_promises(tiny, tmp_path):
     assert [e["step"] for e in run.evals] == [0, 3, 6]
     assert (tmp_path / "run" / "learning_curve.png").stat().st_size > 10_000
     assert any((tmp_path / "run" / "tensorboard").iterdir())
+    (sample,) = read_jsonl(tmp_path / "run" / "samples.jsonl")
+    assert (sample["step"], len(sample["rewards"]), len(sample["kept"])) == (1, 8, 4)
+    assert [r["kept"] for r in sample["rollouts"]] == [True, True, False, False]
+    assert (tmp_path / "run" / "samples.txt").read_text() == sample_text(sample)
     last = run.metrics[-1]
     assert last["rollouts/generated"] == 6 * 4 * 8
     assert last["rollouts/trained"] == 6 * 4 * 4

@@ -49,7 +49,7 @@ def test_the_penalty_is_beta_times_the_summed_difference_of_log_probabilities(co
     config = dataclasses.replace(config, optimizer=optimizer)
     with RewardPool(1) as pool:
         run = make_run(config, load_data(config), pool, lambda *_: None)
-        groups, _ = collect_groups(run, jax.random.key(0), 1)
+        groups, _ = collect_groups(run, 1)
     groups = [groups[0], *(first_rollouts(group, 5) for group in groups[1:3])]  # of unequal sizes
     other = jax.tree.map(
         lambda x: x + 0.1 * jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), run.ref_params

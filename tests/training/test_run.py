@@ -16,6 +16,7 @@ from pods_jax.models.lora import init_adapters, merge
 from pods_jax.models.peft_adapter import save_adapter
 from pods_jax.parallel import make_mesh
 from pods_jax.rewards import RewardPool
+from pods_jax.rollout.engine import Orders, SamplingParams, serving
 from pods_jax.rollout.weights import unstacked
 from pods_jax.training.prompts import load_data
 from pods_jax.training.run import load_policy, make_run, scratch_config
@@ -111,10 +112,10 @@ def test_padded_rows_of_the_embedding_are_never_drawn(tiny, tmp_path):
     data = load_data(config)
     with RewardPool(num_workers=1) as pool:
         run = make_run(config, data, pool, print)
-        completions = run.sampler(
-            run.sampling_params(), data.train.tokens[:4], range(4), jax.random.key(0), num_generations=64,
-            temperature=9.0,
-        )  # fmt: skip
+        orders = Orders(data.train.tokens[:4], [64] * 4, range(4), [0] * 4, jax.random.key(0))
+        with serving(run.engine, 0):
+            sampling = SamplingParams(config.rollout.max_completion_length, temperature=9.0)
+            completions = run.engine.generate(orders, sampling)
     assert data.tokenizer.absent_ids(32)[-1].stop == 32
     drawn = {
         t
@@ -155,7 +156,7 @@ def test_prompts_keep_the_day_of_the_runs_first_life(tiny, tmp_path):
     with RewardPool(num_workers=1) as pool:
         before, after = (make_run(config, data, pool, print) for data in (first, later))
     before.stream.next(3)
-    after.load(before.state, before.host_state())
+    after.load(0, before.state, before.host_state())
     assert after.data.date == datetime.date(2024, 2, 12)
     assert after.data.train.tokens == first.train.tokens
     assert after.stream.next(4) == before.stream.next(4)

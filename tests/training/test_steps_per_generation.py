@@ -34,7 +34,7 @@ def every_other(prompts, completions, **_):
 def collected(config):
     with RewardPool(1) as pool:
         run = make_run(config, load_data(config), pool, lambda *_: None)
-        _, groups = collect_groups(run, jax.random.key(0), 1)
+        _, groups = collect_groups(run, 1)
     kept, _ = select_groups(config, groups, jax.random.key(1))
     return run, kept
 
@@ -64,7 +64,7 @@ def test_a_pass_is_one_update_a_batch_against_the_policy_before_all(config):
     state, _, _ = other.update(other.state, first, None)
     on_policy, _, _ = other.update(jax.tree.map(jnp.copy, state), second, None)
     state, _, _ = other.update(state, second._replace(old_logprobs=old), None)
-    metrics, changed = optimise(run, shares, 1)
+    metrics, changed = optimise(run, shares)
     assert changed == [True, True]
     assert int(run.state.step) == 2
     assert difference(run.state.params, state.params) < 1e-5
@@ -83,7 +83,7 @@ def test_metrics_are_means_over_the_last_pass(config):
         return result
 
     run.update = recorded
-    metrics, _ = optimise(run, update_shares(config, kept), 1)
+    metrics, _ = optimise(run, update_shares(config, kept))
     assert len(taken) == 4
     assert metrics["entropy"] == pytest.approx(np.mean([m["entropy"] for m in taken[2:]]))
     assert metrics["sampling/sampling_logp_difference/max"] < 1e-4  # before the first update, not between two of them

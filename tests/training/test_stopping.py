@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from pods_jax.config.schema import from_mapping
 from pods_jax.io import read_jsonl
 from pods_jax.training import Reporter, train
-from pods_jax.training.loop import StopRequest
+from pods_jax.training.stopping import Stopped, StopRequest
 
 RUN = """
 import json, os, sys
@@ -41,11 +42,16 @@ def untimed(path):
     return [{k: v for k, v in r.items() if "time" not in k} for r in read_jsonl(path)]
 
 
-def stopped_run(config, workdir, step):
+def signalled_run(config, workdir, step):
     """A run in its own process that gets SIGTERM after a step."""
     arguments = [json.dumps(config.to_dict()), str(workdir), str(step), str(int(signal.SIGTERM))]
     done = subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def stopped_run(config, workdir, step):
+    done = signalled_run(config, workdir, step)
     assert f"stopped  by SIGTERM after step {step}, which is saved; the same command goes on" in done.stdout
     assert (workdir / "checkpoints" / str(step)).is_dir()
     assert len(read_jsonl(workdir / "metrics.jsonl")) == step
@@ -60,11 +66,96 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny, tmp_path):
         assert untimed(tmp_path / "run" / name) == untimed(tmp_path / "whole" / name)
 
 
-def test_a_run_may_be_stopped_before_its_first_step(tiny, tmp_path):
+def test_before_the_first_step_a_signal_ends_the_run_and_the_same_command_starts_again(tiny, tmp_path):
     tiny.training.num_steps = 1
-    stopped_run(tiny, tmp_path / "run", 0)
+    done = signalled_run(tiny, tmp_path / "run", 0)
+    assert "SIGTERM: stopping\n" in done.stderr
+    assert "stopped  by SIGTERM, with nothing to save; the same command starts again" in done.stdout
+    assert not (tmp_path / "run" / "eval.jsonl").exists() or not read_jsonl(tmp_path / "run" / "eval.jsonl")
     train(from_mapping(tiny)[0], tmp_path / "run", Reporter())
     assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0, 1]
+
+
+def test_ctrl_c_ends_a_warm_start(tiny, tmp_path):
+    tiny.warm_start.num_steps = 10**6
+    process = started(["-c", INTERRUPTIBLE, json.dumps(tiny.to_dict()), str(tmp_path / "run"), str(tmp_path / "cache")])
+    wait_for(process, "warm-up  100 supervised steps")
+    seconds = seconds_to_end(process, signal.SIGINT)
+    assert process.returncode == 0
+    assert "stopped  by SIGINT, with nothing to save" in process.stdout.read()
+    assert seconds < 10  # where nothing else runs, 1
+
+
+INTERRUPTIBLE = """
+import json, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.environ["PODS_JAX_CACHE"] = sys.argv[3]
+from pods_jax.config.schema import from_mapping
+from pods_jax.training import Reporter, train
+
+train(from_mapping(json.loads(sys.argv[1]))[0], sys.argv[2], Reporter())
+"""
+
+DEAF = """
+import contextlib, ctypes, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from pods_jax.training.stopping import StopRequest
+
+with StopRequest(exit_code=75) as stop:
+    with stop.at_once() if sys.argv[1] == "at once" else contextlib.nullcontext():
+        libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+        libc.pthread_mutex_lock(mutex)
+        print("ready", flush=True)
+        libc.pthread_mutex_lock(mutex)  # as inside a compiler: no signal reaches Python
+"""
+
+
+@pytest.mark.parametrize(("moment", "signals", "code"), [("at once", 1, 75), ("in a step", 2, 130)])
+def test_a_process_inside_a_compiler_is_heard_and_ended(moment, signals, code):
+    process = started(["-c", DEAF, moment])
+    wait_for(process, "ready")
+    time.sleep(1)  # until it is deaf
+    for _ in range(signals - 1):
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline() == "\n"
+        assert process.stderr.readline() == "SIGINT: finishing the step, then saving (Ctrl-C: stopping at once)\n"
+    assert seconds_to_end(process, signal.SIGINT) < 5
+    assert process.returncode == code
+    assert process.stderr.read() == "\nSIGINT: stopping\n"
+
+
+def started(arguments):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, *arguments], text=True, **pipes)
+
+
+def wait_for(process, text):
+    """Reads stdout to the line that holds the text."""
+    assert any(text in line for line in process.stdout), process.stderr.read()
+
+
+def seconds_to_end(process, number):
+    start = time.monotonic()
+    process.send_signal(number)
+    process.wait(timeout=60)
+    return time.monotonic() - start
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_before_there_is_something_to_save_is_not_forgotten():
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Stopped, match="SIGINT"), stop.at_once():
+            pytest.fail("it went on")
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_once_there_is_something_to_save_a_signal_is_noted():
+    with StopRequest() as stop:
+        with stop.at_once():
+            pass
+        signal.raise_signal(signal.SIGINT)
+        assert stop.signal() == "SIGINT"
 
 
 @pytest.fixture

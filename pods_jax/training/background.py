@@ -1,0 +1,134 @@
+"""Work in threads of their own: verification beside an evaluation, and the next step's rollouts beside a step."""
+
+import dataclasses
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pods_jax.groups import Request, unpack_prompt
+from pods_jax.rollout import Completions
+from pods_jax.rollout.sampler import no_completions
+
+
+class DaemonThread:
+    """Calls functions one after the other, in a thread that keeps no process alive.
+
+    A reward function of the user's may hang: an interrupted evaluation does not wait for it, as an executor would.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="background", daemon=True).start()
+
+    def __enter__(self) -> "DaemonThread":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.put(None)
+
+    def submit(self, function: Callable, *arguments: Any) -> Future:
+        """The result of the call, in the future."""
+        future: Future = Future()
+        self._calls.put((future, function, arguments))
+        return future
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function, arguments = call
+            try:
+                future.set_result(function(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
+
+
+# ---------------------------------------------------------------- rollouts of the next step
+
+
+class Round(NamedTuple):
+    """A round of generation, before verification.
+
+    Attributes:
+      version: of the policy that generated it; seconds: the time that it took.
+      completions: None where there are no requests.
+    """
+
+    requests: Sequence[Request]
+    completions: Completions | None
+    version: int
+    seconds: float = 0.0
+
+
+class Ahead:
+    """The round of the next step, which is generated while the present step goes on."""
+
+    def __init__(self) -> None:
+        self._pending: Future | None = None
+
+    def start(self, generate: Callable[[], Round]) -> None:
+        """Begins a round, in a thread of its own. The one before must have been taken."""
+        with DaemonThread() as thread:
+            self._pending = thread.submit(_timed, generate)
+
+    def wait(self) -> None:
+        """Returns when no round is under way; an error waits for `take`."""
+        if self._pending is not None:
+            self._pending.exception()
+
+    def take(self) -> Round | None:
+        """The round, waited for; None if none was begun. Raises what its generation raised."""
+        if self._pending is None:
+            return None
+        done = self._pending.result()
+        self._pending = None
+        return done
+
+    def state_dict(self) -> dict[str, Any]:
+        """The round, waited for, as JSON-able values and numpy arrays; {} if there is none."""
+        return {} if self._pending is None else pack_round(self._pending.result())
+
+    def load_state_dict(self, state: Mapping[str, Any], pad_id: int) -> None:
+        """Has the round of `state_dict`, as if it had just been generated. pad_id: of its completions."""
+        self._pending = None
+        if state:
+            self._pending = Future()
+            self._pending.set_result(unpack_round(state, pad_id))
+
+
+def _timed(generate: Callable[[], Round]) -> Round:
+    start_s = time.perf_counter()
+    return generate()._replace(seconds=time.perf_counter() - start_s)
+
+
+def pack_round(done: Round) -> dict[str, Any]:
+    """The state of a round that has requests; of token arrays, only what is no padding."""
+    c = done.completions
+    own = _own(c.lengths, c.tokens.shape[-1])
+    return {
+        "requests": [dataclasses.asdict(request) for request in done.requests],
+        "version": done.version,
+        "max_new_tokens": c.tokens.shape[-1],
+        "tokens": c.tokens[own],
+        "logprobs": c.logprobs[own],
+        "lengths": c.lengths,
+        "truncated": c.truncated,
+    }
+
+
+def unpack_round(state: Mapping[str, Any], pad_id: int) -> Round:
+    """The round that `pack_round` packed."""
+    requests = [Request(**{**r, "prompt": unpack_prompt(r["prompt"])}) for r in state["requests"]]
+    c = no_completions([request.count for request in requests], state["max_new_tokens"], pad_id)
+    own = _own(state["lengths"], state["max_new_tokens"])
+    c.tokens[own] = state["tokens"]
+    c.logprobs[own] = state["logprobs"]
+    return Round(requests, c._replace(lengths=state["lengths"], truncated=state["truncated"]), state["version"])
+
+
+def _own(lengths: np.ndarray, max_new_tokens: int) -> np.ndarray:
+    """True for the tokens [P, n, T] that are no padding."""
+    return np.arange(max_new_tokens) < lengths[..., None]
