@@ -95,7 +95,7 @@ def _called(instruction: Instruction) -> list[str]:
 
 
 def _branch_bytes(branch: list[tuple[Instruction, float]]) -> float:
-    return sum(times * sent_bytes(instruction) for instruction, times in branch)
+    return sum((times * sent_bytes(instruction) for instruction, times in branch), 0.0)
 
 
 def _trip_count(computations: dict[str, list[Instruction]], attributes: str) -> int | None:
