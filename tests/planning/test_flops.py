@@ -102,20 +102,20 @@ def test_update(rank, remat):
     assert product_flops(program.jaxpr) == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("remat", [False, True])
-def test_attention_to_long_completions_is_computed_again_under_remat(remat):
-    """Attention is most of the work at 400 tokens of a model of width 32."""
-    model = MODEL.clone(remat="full" if remat else "none", attention="whole")
+def test_attention_to_long_completions_is_computed_again_under_remat():
+    """What remat adds, at 400 tokens of a model of width 32, where attention is half of a layer's work."""
     mesh = make_mesh(devices=jax.devices()[:1])
     optimizer = make_optimizer(OptimizerConfig(), 10)
     options = {"temperature": 1.0, "micro_batch_size": None, "chunk_size": None, "max_completion_length": 400}
-    update = make_update(model, optimizer, ObjectiveConfig(), mesh=mesh, **options)
     batch = Batch(ints(P, S), ints(P), ints(P, M, 400), ints(P, M), floats(P, M), floats(P, M, 400))
-    program = update.trace(state_shapes(model, optimizer, mesh), batch, None).jaxpr
-    expected = flops.update_flops(CONFIG, P, M, S, 400, LoraConfig(), remat)
-    attention = flops.scoring_flops(CONFIG, P, M, S, 400, LoraConfig()).attention_and_adapters
-    assert attention > 0.15 * expected
-    assert product_flops(program.jaxpr) == pytest.approx(expected, rel=0.05)
+    traced = []
+    expected = []
+    for remat in ("none", "full"):
+        model = MODEL.clone(remat=remat, attention="whole")
+        update = make_update(model, optimizer, ObjectiveConfig(), mesh=mesh, **options)
+        traced.append(product_flops(update.trace(state_shapes(model, optimizer, mesh), batch, None).jaxpr))
+        expected.append(flops.update_flops(CONFIG, P, M, S, 400, LoraConfig(), remat == "full"))
+    assert traced[1] - traced[0] == pytest.approx(expected[1] - expected[0], rel=0.07)
 
 
 def test_xla_counts_the_same_where_nothing_is_in_a_loop():
