@@ -14,7 +14,8 @@ from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
 from pods_jax.errors import UserError
 from pods_jax.io import local_path
 from pods_jax.parallel.hosts import from_main
-from pods_jax.rewards import check_gold
+from pods_jax.registry import nearest
+from pods_jax.rewards import VERIFIERS, check_gold
 from pods_jax.rewards.parts import check_functions
 
 
@@ -108,6 +109,7 @@ def load_dataset(config: Config) -> Dataset:
         test = _other_set(config, dataset.task, d.eval_name, d.eval_path, test_options)
         skipped += test.skipped
     task = config.reward.task or dataset.task
+    _check_task(d.name, task)
     train, train_skipped = _checked(dataset.train, task, options["options"].get("on_bad", "error"))
     tested, test_skipped = _checked(test.test, task, test_options.get("on_bad", "error"))
     for example in train[:1]:
@@ -120,6 +122,13 @@ def load_dataset(config: Config) -> Dataset:
         system=dataset.system if d.system_prompt is None else d.system_prompt,
         skipped=skipped + train_skipped + test_skipped,
     )
+
+
+def _check_task(name: str, task: str) -> None:
+    if not task:
+        raise UserError(f"data set '{name}' names no verifier: set data.options.task or reward.task")
+    if ":" not in task and task not in VERIFIERS:
+        raise UserError(f"data set '{name}': task '{task}' is unknown ({nearest(task, VERIFIERS)})")
 
 
 def _local(path: str | None) -> str | None:
@@ -144,7 +153,7 @@ def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Ex
 def _other_set(config: Config, task: str, name: str, path: str | None, options: Mapping[str, Any]) -> Dataset:
     """A data set whose golds are for the same verifier as the training set's."""
     other = DATASETS[name](_local(path), options, config.warm_start.seed)
-    if other.task != task and config.reward.task is None:
+    if other.task not in (task, "") and config.reward.task is None:
         raise UserError(
             f"data sets '{config.data.name}' and '{name}' have golds for '{task}' and '{other.task}': "
             "set reward.task to a verifier for both"
