@@ -36,7 +36,7 @@ def export_checkpoint(
     out = local_path(out, "--out")
     workdir = local_path(workdir, "workdir")
     refuse_folder(out, workdir)
-    with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run, writing(out, "--out"):
+    with restored_run(config, workdir, reporter, checkpoint) as run, writing(out, "--out"):
         tokenizer = run.data.tokenizer
         files = tokenizer if isinstance(tokenizer, HFTokenizer) else None
         if is_main():

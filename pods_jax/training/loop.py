@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,6 +22,7 @@ from pods_jax.training.board import Board
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.notices import Notices
+from pods_jax.training.preflight import check
 from pods_jax.training.prompts import load_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
@@ -32,22 +33,25 @@ LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")
 
 
-def train(config: Config, workdir: str | Path, reporter: Reporter) -> dict[str, Any]:
+def train(
+    config: Config, workdir: str | Path, reporter: Reporter, origin: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Trains to training.num_steps, max_minutes or the allocator's end, on from the workdir's last whole checkpoint.
 
     SIGTERM or Ctrl-C end it after the step at hand, with a checkpoint. Writes metrics.jsonl, eval.jsonl, samples.jsonl,
     checkpoints/, tensorboard/, learning_curve.png and, when all is done, summary.json. Returns the summary too (see
-    `summarise`), with the signal's name as `stopped_by` where one came.
+    `summarise`), with the signal's name as `stopped_by` where one came. origin: see `Workdir`.
 
     Raises:
       UserError: bad data, model path, mesh or workdir; nothing is written then. Or the disk is full: what was written
         before is whole, and the same command goes on once there is room. Or training.max_skipped_updates updates in a
         row were skipped, as their loss or gradient was not finite.
     """
+    check(config, workdir)
     data = load_data(config)
     reporter.data(config, data)
     workers = RewardPool(num_workers=config.reward.num_workers)
-    with StopRequest() as stop, workers as pool, contextlib.closing(Workdir(workdir, config)) as folder:
+    with StopRequest() as stop, workers as pool, contextlib.closing(Workdir(workdir, config, origin)) as folder:
         run = make_run(config, data, pool, reporter.warm_start)
         step, stopped_by = _train(run, folder, stop, reporter)
         summary = summarise(folder)

@@ -110,8 +110,14 @@ class Run:
             self.stream = PromptStream(self.data.train.examples, self.data.train.tokens, self.config.seed)
 
 
-def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Callable[[int, float], None]) -> Run:
-    """Builds the policy and compiles nothing yet."""
+def make_run(
+    config: Config,
+    data: RunData,
+    pool: RewardPool,
+    on_warm_start: Callable[[int, float], None],
+    optimizer: optax.GradientTransformation | None = None,
+) -> Run:
+    """Builds the policy and compiles nothing yet. optimizer: of the state; None: the config's."""
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     validate_on_devices(config, num_shards(mesh))
     sampling_mesh = make_mesh(**config.mesh.sampling) if config.mesh.sampling else mesh
@@ -123,7 +129,7 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Cal
         mesh=mesh,
         sampling_mesh=sampling_mesh,
         model=model,
-        state=init_state(model, trained, optimizer_of(config), mesh, config.lora),
+        state=init_state(model, trained, optimizer or optimizer_of(config), mesh, config.lora),
         base=base,
         ref_params=_reference(config, base, trained) if config.objective.beta else None,
         update=update_function(config, model, mesh),

@@ -59,7 +59,7 @@ def test_a_table_needs_a_task_from_somewhere(tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match=r"data set 'table' names no verifier: set data\.options\.task or reward\.task"):
         load_dataset(config(data=DataConfig("table", str(path))))
-    with pytest.raises(UserError, match="data set 'table': task 'mth' is unknown .did you mean 'math'"):
+    with pytest.raises(UserError, match=r"data set 'table': task 'mth' is unknown \(did you mean 'math'"):
         load_dataset(config(data=DataConfig("table", str(path), frozen(task="mth"))))
     assert load_dataset(config(data=DataConfig("table", str(path), frozen(task="math")))).task == "math"
     given = config(data=DataConfig("table", str(path)), reward=RewardConfig(task="exact"))
