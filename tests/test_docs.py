@@ -104,6 +104,14 @@ def test_the_library_example_of_the_readme_runs(tmp_path):
     assert re.match(r"\d+% right; kept \[.*\], advantages \[.*\]", done.stdout)
 
 
+def test_the_example_of_the_api_page_runs(capsys):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)[1]
+    exec(compile(code, "api.md", "exec"), {})
+    rewards, _, kept = capsys.readouterr().out.partition(" kept ")
+    assert rewards == "[1. 0. 0. 1.]"
+    assert kept.startswith("[0.0, 1.0]") or "0.0" in kept.partition("]")[0]
+
+
 # ---------------------------------------------------------------- the config's keys
 
 
@@ -338,6 +346,30 @@ def test_what_does_not_exist_is_found(help_of, tmp_path):
         lookup("pods_jax.selection.nothing")
     with pytest.raises(UserError):
         load_config(str(ROOT / "configs/demo.py:nothing"))
+
+
+# ---------------------------------------------------------------- the site
+
+
+def test_every_page_is_in_the_sites_navigation():
+    named = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_api_page_names_what_exists():
+    names = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert len(names) > 20
+    for name in names:
+        assert inspect.getdoc(lookup(name)), name
+
+
+def test_the_site_builds(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    pytest.importorskip("mkdocstrings", reason="needs the extra docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Indices of the rollouts each group keeps" in (tmp_path / "site" / "api" / "index.html").read_text()
 
 
 # ---------------------------------------------------------------- the package and its papers

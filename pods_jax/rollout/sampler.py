@@ -67,7 +67,8 @@ def generate(
       num_generations: rollouts of each prompt, or of all alike; n is the largest.
       max_new_tokens: T.
       temperature: 0 takes the most probable token.
-      top_k, top_p: 0 and 1.0 switch them off. `logprobs` stay those of the full distribution.
+      top_k: number of most probable tokens that can be drawn; 0: all.
+      top_p: mass of the most probable tokens that can be drawn; 1.0: all. `logprobs` stay those of all tokens.
       eos_ids: tokens that end a completion.
       absent_ids: ids that are never drawn, such as the rows with which an embedding is padded beyond the tokenizer.
       prompt_ids: names of the prompts for the random keys (default 0, 1, ...).

@@ -224,6 +224,7 @@ def restored_run(
             raise UserError(f"workdir {path} holds no checkpoint '{checkpoint}'")
         reporter.message(f"policy   checkpoint at step {restored.step}")
         run.load(restored.state, restored.host)
+        run.restored_step = restored.step
         yield run
 
 

@@ -6,13 +6,15 @@ from pathlib import Path
 from pods_jax.config.schema import Config
 from pods_jax.data.tokenizers import HFTokenizer
 from pods_jax.errors import UserError
-from pods_jax.io import local_path, refuse_unwritable, writing
+from pods_jax.io import local_path, read_jsonl, refuse_unwritable, writing
+from pods_jax.model_files import hub_id
 from pods_jax.models import save_pretrained
 from pods_jax.models.loading import own_dtype
 from pods_jax.models.lora import merge
 from pods_jax.models.peft_adapter import save_adapter
 from pods_jax.parallel.hosts import is_main
 from pods_jax.training.checkpoint import restored_run
+from pods_jax.training.model_card import model_card
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.workdir import is_workdir
 
@@ -45,14 +47,19 @@ def export_checkpoint(
             dtype = own_dtype(config.model.path)
         save_pretrained(out, run.model, merge(run.policy_params()), tokenizer=files, dtype=dtype)
         if run.base is not None:
-            save_adapter(out / "adapter", run.state.params, config.lora, config.model.path)
-    reporter.message(f"outputs  {out}: config.json, safetensors" + (", adapter/" if config.lora.rank else ""))
+            base = config.model.path and (hub_id(config.model.path) or config.model.path)
+            save_adapter(out / "adapter", run.state.params, config.lora, base)
+        if is_main():
+            card = model_card(run.config, run.restored_step, read_jsonl(workdir / "eval.jsonl"))
+            (out / CARD).write_text(card, encoding="utf-8")
+    reporter.message(f"outputs  {out}: config.json, safetensors, {CARD}" + (", adapter/" if config.lora.rank else ""))
 
 
 # ---------------------------------------------------------------- the folder
 
 
 MARK = "exported_from.json"
+CARD = "README.md"
 
 
 def refuse_folder(out: Path, workdir: Path) -> None:

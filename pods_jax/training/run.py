@@ -43,6 +43,7 @@ class Run:
       ref_params: the KL's reference policy; None without KL.
       totals: cumulative rollouts, tokens, rounds and `wall_time_s` (see `metrics.new_totals`), in every checkpoint.
       ended: the reason why the allocator has no more to give; empty while it has more.
+      restored_step: the step of the checkpoint that it was restored from; 0 for none.
       skipped_in_a_row: number of the last updates that were skipped, as their loss or gradient was not finite.
     """
 
@@ -64,6 +65,7 @@ class Run:
     totals: Totals
     ended: str = ""
     skipped_in_a_row: int = 0
+    restored_step: int = 0
 
     def sampling_params(self) -> Params:
         """The policy as `generate` takes it: in model.compute_dtype, layer by layer, laid out for sampling."""
