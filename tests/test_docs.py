@@ -304,8 +304,11 @@ def test_commands_exist(doc, help_of):
 
 
 @each_document
-def test_configs_load(doc):
+def test_configs_load(doc, tmp_path, monkeypatch):
     """Every `configs/NAME.py:argument` that is named, and with each command line its overrides."""
+    for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", doc.read_text(), re.DOTALL):
+        (tmp_path / name).write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
     named = re.findall(r"(configs/[\w/]+\.py(?::[\w.,=-]*\w)?)", doc.read_text())
     for words in commands(doc):
         given = [word.removeprefix("--config.") for word in words if word.startswith("--config.")]

@@ -11,6 +11,7 @@ from pods_jax.errors import UserError
 from pods_jax.io import local_path, refuse_unwritable
 from pods_jax.model_files import resolve_model_path
 from pods_jax.parallel import make_mesh, num_shards
+from pods_jax.parallel.hosts import is_main
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.workdir import refuse_other_config
@@ -28,7 +29,8 @@ def check(config: Config, workdir: str | Path) -> None:
     if config.mesh.sampling:
         make_mesh(**config.mesh.sampling)
     path = local_path(workdir, "workdir")
-    refuse_unwritable(path, "workdir")
+    if is_main():  # the others write nothing there
+        refuse_unwritable(path, "workdir")
     refuse_other_config(path, config)
     if config.model.path is not None:
         resolve_model_path(config.model.path)
