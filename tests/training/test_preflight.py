@@ -39,7 +39,7 @@ def test_what_would_fail_late_fails_before_the_data_is_read(tiny, tmp_path, monk
 def test_a_workdir_that_cannot_be_used_is_told_before_the_data_is_read(tiny, tmp_path):
     tiny.data.path = str(tmp_path / "no_data")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file cannot be written"):
+    with pytest.raises(UserError, match=r"file/run cannot be written"):
         train(freeze(tiny), tmp_path / "file" / "run", Reporter(quiet=True))
 
 
