@@ -1,6 +1,7 @@
 """Command lines that work on one experiment: `experiments/NAME.py` in a checkout, `pods-NAME` where it is installed."""
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -27,6 +28,7 @@ from pods_jax.errors import UserError
 if TYPE_CHECKING:
     from pods_jax.config.schema import Config
     from pods_jax.training import Reporter
+    from pods_jax.training.evaluation import Record
 
 
 def _command(main: Callable[[], None]) -> Callable[[], None]:
@@ -96,26 +98,35 @@ def evaluate() -> None:
     if args.model is not None and config.data == DataConfig():
         raise UserError("--model is evaluated on a data set: give --config FILE, or --config.data.name=NAME")
     start_distributed(args)
-    from pods_jax.io import make_folder, refuse_unwritable, write_jsonl
     from pods_jax.parallel.hosts import is_main
     from pods_jax.training import Reporter, evaluate_checkpoint, evaluate_model
 
     reporter = Reporter(quiet=not is_main())
-    rows: list[Mapping[str, Any]] = []
-    record = None
-    if args.out is not None:
-        refuse_unwritable(args.out.parent, "--out")
-        make_folder(args.out.parent, "--out")
-        record = rows.append
-    if args.model is None:
-        scores = evaluate_checkpoint(config, args.workdir, reporter, args.checkpoint, record)
-    else:
-        scores = evaluate_model(config, reporter, record)
-    if args.out is not None and is_main():
-        write_jsonl(args.out, rows)
-        reporter.message(f"outputs  {args.out}: {len(rows):,} completions")
+    with _completions_to(args.out, reporter) as record:
+        if args.model is None:
+            scores = evaluate_checkpoint(config, args.workdir, reporter, args.checkpoint, record)
+        else:
+            scores = evaluate_model(config, reporter, record)
     if args.json and is_main():
         print_json(scores)
+
+
+@contextlib.contextmanager
+def _completions_to(out: Path | None, reporter: "Reporter") -> "Iterator[Record | None]":
+    """Takes an evaluation's completions, and writes them to the file once all is done; None for no file."""
+    if out is None:
+        yield None
+        return
+    from pods_jax.io import make_folder, refuse_unwritable, write_jsonl
+    from pods_jax.parallel.hosts import is_main
+
+    refuse_unwritable(out.parent, "--out")
+    make_folder(out.parent, "--out")
+    rows: list[Mapping[str, Any]] = []
+    yield rows.append
+    if is_main():
+        write_jsonl(out, rows)
+        reporter.message(f"outputs  {out}: {len(rows):,} completions")
 
 
 @_command
@@ -168,14 +179,10 @@ def sample() -> None:
         policy = speaker.of_model(args.model)
     if args.system is not None:
         policy = dataclasses.replace(policy, system=args.system)
+    limit = args.max_new_tokens or config.rollout.max_completion_length
+    sampling = {"num_samples": args.num_samples, "temperature": args.temperature, "max_new_tokens": limit}
     for number, text in enumerate(args.prompt or _lines()):
-        answers = policy.answers(
-            text,
-            args.seed + number,
-            num_samples=args.num_samples,
-            temperature=args.temperature,
-            max_new_tokens=args.max_new_tokens or config.rollout.max_completion_length,
-        )
+        answers = policy.answers(text, args.seed + number, **sampling)
         if args.json:
             print_json({"prompt": text, "answers": answers})
         else:
