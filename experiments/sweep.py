@@ -3,6 +3,8 @@
     python experiments/sweep.py --config configs/demo.py:pods --config configs/demo.py:grpo_ga --seeds 0-9 \\
         --set optimizer.learning_rate=1e-3,3e-4 --workdir runs/sweep --workers 2 --cores-per-run 1
 
+--config.KEY=VALUE changes a value in all runs, and is no part of their names.
+
 The same command goes on where it was stopped: finished runs are skipped, others resume. --dry-run lists all runs with
 their numbers. On a cluster, --index runs one of them, e.g. in a Slurm array of 40:
 
@@ -15,16 +17,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from pods_jax.cli import main_with_errors, print_json
+from pods_jax.cli import main_with_errors, overrides, print_json
 from pods_jax.errors import UserError
 
 
 def main() -> None:
-    args = _parser().parse_args()
+    args, rest = _parser().parse_known_args()
+    constants = overrides(rest)
     from pods_jax.training import sweep
 
     settings = dict(sweep.parse_setting(s) for s in args.set)
-    runs = sweep.expand(args.config, settings, sweep.parse_seeds(args.seeds), args.workdir)
+    runs = sweep.expand(args.config, settings, sweep.parse_seeds(args.seeds), args.workdir, constants)
     if args.index is not None:
         if not 0 <= args.index < len(runs):
             raise UserError(f"--index {args.index}: there are runs 0 to {len(runs) - 1}")

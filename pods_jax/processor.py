@@ -1,5 +1,6 @@
-"""This machine's processor: its name for reports, and its kind for the folder of compiled programs."""
+"""This machine's processor: its name for reports, its kind for the folder of compiled programs, and its cores."""
 
+import os
 import platform
 from pathlib import Path
 
@@ -16,6 +17,18 @@ def processor_kind() -> list[str]:
     """Lines that tell apart processors for which different programs are compiled: models and their features."""
     kinds = {line for line in _lines() if line.startswith(("model name", "flags", "Features"))}
     return sorted(kinds) or [platform.processor()]
+
+
+def cores() -> list[int]:
+    """The numbers of the cores that this process may use; all of the machine's where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def can_pin() -> bool:
+    """Whether the system lets a process be bound to some of the cores, which macOS does not."""
+    return hasattr(os, "sched_setaffinity")
 
 
 def _lines() -> list[str]:

@@ -104,6 +104,14 @@ def test_the_library_example_of_the_readme_runs(tmp_path):
     assert re.match(r"\d+% right; kept \[.*\], advantages \[.*\]", done.stdout)
 
 
+def test_the_example_of_the_api_page_runs(capsys):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)[1]
+    exec(compile(code, "api.md", "exec"), {})
+    rewards, _, kept = capsys.readouterr().out.partition(" kept ")
+    assert rewards == "[1. 0. 0. 1.]"
+    assert kept.startswith("[0.0, 1.0]") or "0.0" in kept.partition("]")[0]
+
+
 # ---------------------------------------------------------------- the config's keys
 
 
@@ -296,8 +304,11 @@ def test_commands_exist(doc, help_of):
 
 
 @each_document
-def test_configs_load(doc):
+def test_configs_load(doc, tmp_path, monkeypatch):
     """Every `configs/NAME.py:argument` that is named, and with each command line its overrides."""
+    for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", doc.read_text(), re.DOTALL):
+        (tmp_path / name).write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
     named = re.findall(r"(configs/[\w/]+\.py(?::[\w.,=-]*\w)?)", doc.read_text())
     for words in commands(doc):
         given = [word.removeprefix("--config.") for word in words if word.startswith("--config.")]
@@ -338,6 +349,30 @@ def test_what_does_not_exist_is_found(help_of, tmp_path):
         lookup("pods_jax.selection.nothing")
     with pytest.raises(UserError):
         load_config(str(ROOT / "configs/demo.py:nothing"))
+
+
+# ---------------------------------------------------------------- the site
+
+
+def test_every_page_is_in_the_sites_navigation():
+    named = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_api_page_names_what_exists():
+    names = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert len(names) > 20
+    for name in names:
+        assert inspect.getdoc(lookup(name)), name
+
+
+def test_the_site_builds(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    pytest.importorskip("mkdocstrings", reason="needs the extra docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Indices of the rollouts each group keeps" in (tmp_path / "site" / "api" / "index.html").read_text()
 
 
 # ---------------------------------------------------------------- the package and its papers

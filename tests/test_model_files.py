@@ -8,7 +8,7 @@ import pytest
 from pods_jax.errors import UserError
 from pods_jax.gguf_reader import GGUFFile
 from pods_jax.io import read_json
-from pods_jax.model_files import local_model, resolve_model_path
+from pods_jax.model_files import hub_id, local_model, resolve_model_path
 
 
 def test_existing_paths_win_over_hub_ids(tmp_path, monkeypatch):
@@ -61,3 +61,20 @@ def test_bad_gguf_is_named(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"model\.gguf: not a readable GGUF file"):
         GGUFFile(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct"),
+        ("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct"),
+        ("/cache/hub/models--Qwen--Qwen3-0.6B/snapshots/0123", "Qwen/Qwen3-0.6B"),
+        ("/models/my-qwen", None),
+        ("my-qwen", None),
+    ],
+)
+def test_the_hub_id_of_a_model_as_far_as_its_path_tells(path, found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert hub_id(path) == found
+    (tmp_path / "org" / "mine").mkdir(parents=True)
+    assert hub_id("org/mine") is None

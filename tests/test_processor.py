@@ -1,5 +1,6 @@
 """The processor's name and kind, from a file as Linux has it, and without one."""
 
+import os
 import platform
 
 from pods_jax import processor
@@ -22,3 +23,11 @@ def test_other_systems_have_a_name_from_python(monkeypatch, tmp_path):
     monkeypatch.setattr(platform, "processor", lambda: "arm")
     assert processor.processor_name() == "arm"
     assert processor.processor_kind() == ["arm"]
+
+
+def test_cores_where_the_system_does_not_say(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.delattr(os, "sched_setaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert processor.cores() == [0, 1, 2]
+    assert not processor.can_pin()

@@ -40,7 +40,7 @@ def read_run(workdir: str | Path) -> RunRecord:
     Raises:
       UserError: no config, or a damaged file.
     """
-    workdir = Path(workdir)
+    workdir = Path(workdir).expanduser()
     return RunRecord(
         config=read_json(workdir / "config.json"),
         metrics=read_jsonl(workdir / "metrics.jsonl"),
@@ -58,7 +58,7 @@ _LOGS = ("metrics.jsonl", "eval.jsonl")
 _SECTIONS = {"rollout", "selection", "allocation"}
 
 
-def find_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
+def find_runs(folder: str | Path) -> tuple[list[RunRecord], list[str]]:
     """The runs of all workdirs in a folder, at any depth, and a line for each workdir that is left out.
 
     Raises:
@@ -66,7 +66,7 @@ def find_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
     """
     runs = []
     left_out = []
-    for workdir in _workdirs(folder):
+    for workdir in _workdirs(Path(folder)):
         run = read_run(workdir) if _has_config(workdir) else None
         if lacks := _lacks(run):
             left_out.append(f"{workdir} is left out: it has no {lacks}")

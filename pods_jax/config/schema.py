@@ -56,7 +56,7 @@ class LoraConfig:
     rank: int = 0
     """Rank of the adapters; 0: all weights are trained."""
     alpha: float = 64.0
-    """Numerator of the adapters' scale, alpha / rank."""
+    """Numerator of the adapters' scale, alpha / rank, which a run reports at its start; often twice the rank."""
     target_modules: tuple[str, ...] = PROJECTIONS
     """Names of the adapted matrices, from `PROJECTIONS`."""
     quantize_base: str | None = None
@@ -454,8 +454,13 @@ def _plain(value: Any) -> Any:
 
 
 def default_config() -> ConfigDict:
-    """Every key at its default, for a config file to edit."""
-    return ConfigDict(to_dict(Config()), type_safe=False)
+    """Every key at its default, for a config file to edit. Keys that no section has cannot be added."""
+    config = ConfigDict(to_dict(Config()), type_safe=False).lock()
+    for section in config.values():
+        for value in section.values() if isinstance(section, ConfigDict) else ():
+            if isinstance(value, ConfigDict):  # options, which have keys of their own
+                value.unlock()
+    return config
 
 
 def from_mapping(values: Mapping[str, Any] | ConfigDict) -> tuple[Config, list[str]]:
@@ -487,6 +492,8 @@ def _build(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str, probl
     for name, value in values.items():
         if name not in hints:
             problems.append(f"unknown key {prefix}{name} ({nearest(name, hints)})")
+        elif dataclasses.is_dataclass(hints[name]) and not isinstance(value, Mapping | ConfigDict):
+            problems.append(f"{prefix}{name} is a section of keys, got {value!r}")
         elif dataclasses.is_dataclass(hints[name]):
             built[name] = _build(hints[name], value, f"{prefix}{name}.", problems)
         else:

@@ -33,23 +33,27 @@ class Source:
       train, test: the names of the splits on the hub; None where there is none.
       example: row fields -> Example, None for a row that is not part of the set; raises `BadRow`.
       task: the verifier of the golds.
-      system: the system message.
+      system: the system message; None for none.
       ids: fields that may hold a row's id; the first that is present does. No two rows of a split share an id.
       known_defects: kinds of bad rows in the published data; by default they are left out, with a warning.
       shuffled: whether rows are shuffled before a test split is taken from their end, since they are ordered by topic.
+      num_test: number of rows -> number of those that become test problems, where there is no test split.
+      conversations: the fields that may hold a prompt as a list of messages.
     """
 
     name: str
     hub: str
     example: Callable[[Mapping[str, Any]], Example | None]
     task: str
-    system: str
+    system: str | None
     configs: Sequence[str | None] = (None,)
     train: str | None = "train"
     test: str | None = "test"
     ids: Sequence[str] = ("unique_id", "id", "idx")
     known_defects: tuple[type[BadRow], ...] = ()
     shuffled: bool = False
+    num_test: Callable[[int], int] = lambda rows: NUM_TEST
+    conversations: Sequence[str] = ("prompt", "problem", "question")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +81,14 @@ def register_source(source: Source) -> Callable[[str | None, Mapping, int], Data
     """
 
     def load(path: str | None, options: Mapping, seed: int) -> Dataset:
-        return _Loader(source, parse_options(source.name, options), seed).load(path)
+        return load_source(source, path, parse_options(source.name, options), seed)
 
     return register(source.name)(load)
+
+
+def load_source(source: Source, path: str | None, options: ProblemSetOptions, seed: int) -> Dataset:
+    """The data set of a source, as `register_source` says."""
+    return _Loader(source, options, seed).load(path)
 
 
 def parse_options(name: str, options: Mapping) -> ProblemSetOptions:
@@ -136,8 +145,12 @@ class _Loader:
         others = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
         if not train.exists() and not test.exists() and others:
             return self.split(self.of_files(others), path)
+        if not train.exists() and not test.exists():
+            raise UserError(f"{path}: the folder has no file that ends in {', '.join(SUFFIXES)}")
         if self.source.train is None and not train.exists():
             return None, self.of_files([test])
+        if self.source.test is None and not test.exists():
+            return self.split(self.of_files([train]), train)
         return self.of_files([train]), self.of_files([test])
 
     def of_files(self, paths: Sequence[Path]) -> tuple[Example, ...]:
@@ -147,7 +160,9 @@ class _Loader:
         """Training and test examples from one file; all are test examples if the data set has no training split."""
         if self.source.train is None:
             return None, examples
-        num_test = self.options.num_test or NUM_TEST
+        num_test = self.options.num_test or self.source.num_test(len(examples))
+        if not num_test:
+            return examples, ()
         if num_test >= len(examples):
             raise UserError(
                 f"{place}: {num_test} test problems of {len(examples)} leave none for training: set num_test"
@@ -161,16 +176,18 @@ class _Loader:
         """The examples of one file or hub split."""
         examples = []
         seen = {}
+        first_bad = ""
         for row in rows:
             try:
                 example = self.example(row, seen)
             except BadRow as error:
                 self.leave_out(row, error)
+                first_bad = first_bad or f"{row.where}: {error}"
                 continue
             if example is not None:
                 examples.append(dataclasses.replace(example, where=row.where, columns=row.fields()))
         if not examples:
-            raise UserError(f"{place}: the file is empty" if not self.skipped else f"{place}: no row is usable")
+            raise UserError(f"{place}: no row is usable: {first_bad}" if first_bad else f"{place}: the file is empty")
         return tuple(examples)
 
     def leave_out(self, row: Row, error: BadRow) -> None:
@@ -182,7 +199,7 @@ class _Loader:
         self.skipped += 1
 
     def example(self, row: Row, seen: dict[str, str]) -> Example | None:
-        fields, earlier = split_conversation(row.fields())
+        fields, earlier = split_conversation(row.fields(), self.source.conversations)
         example = self.source.example(fields)
         name = next((str(fields[key]) for key in self.source.ids if fields.get(key) is not None), None)
         if name is not None and seen.setdefault(name, row.where) != row.where:
@@ -190,15 +207,17 @@ class _Loader:
         return example and dataclasses.replace(example, earlier=earlier)
 
 
-def split_conversation(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
+def split_conversation(
+    fields: Mapping[str, Any], names: Sequence[str]
+) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
     """A row whose prompt is a list of messages, with the last message as its prompt; and the earlier messages.
 
-    A row with another prompt stays as it is.
+    A row with another prompt stays as it is. names: the fields that may hold the prompt.
 
     Raises:
       BadRow: the list is no conversation that ends with the user.
     """
-    for name in CONVERSATIONS:
+    for name in names:
         if not isinstance(turns := fields.get(name), list) or not turns:
             continue
         try:
@@ -209,9 +228,6 @@ def split_conversation(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], tu
             raise BadRow(f"'{name}': the last message is of {last['role']!r}, not of the user")
         return {**fields, name: last["content"]}, tuple(earlier)
     return fields, ()
-
-
-CONVERSATIONS = ("prompt", "problem", "question")
 
 
 def _split_file(folder: Path, split: str) -> Path:

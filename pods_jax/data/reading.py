@@ -1,6 +1,7 @@
-"""Rows of JSON Lines files, Parquet files and the Hugging Face hub, each with its place."""
+"""Rows of JSON Lines, CSV and Parquet files and of the Hugging Face hub, each with its place."""
 
 import codecs
+import csv
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pods_jax.errors import UserError
+from pods_jax.fields import one_line, shown
 
-SUFFIXES = (".jsonl", ".json", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
 
 class BadRow(Exception):
@@ -23,7 +25,7 @@ class Row:
       where: the row's place: "file:line", "file:row" or "repository split:row", counted from 1.
     """
 
-    def __init__(self, where: str, content: bytes | Mapping[str, Any]):
+    def __init__(self, where: str, content: bytes | Mapping[str, Any] | BadRow):
         self.where = where
         self._content = content
 
@@ -33,6 +35,8 @@ class Row:
         Raises:
           BadRow: if it is not UTF-8, not JSON, not an object, or holds text that cannot be encoded.
         """
+        if isinstance(self._content, BadRow):
+            raise self._content
         fields = _decoded(self._content) if isinstance(self._content, bytes) else self._content
         if not isinstance(fields, Mapping):
             raise BadRow("expected an object")
@@ -81,15 +85,20 @@ def file_rows(path: Path) -> Iterator[Row]:
         raise UserError(f"{path}: cannot be read: there is no such file or folder")
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}")
-    return _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
+    readers = {".parquet": _parquet_rows, ".csv": _csv_rows}
+    return readers.get(path.suffix, _json_rows)(path)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
     """A JSON file may also be one array, whose items count as its lines."""
-    try:
-        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+    content = _content(path)
     if path.suffix == ".json" and content.lstrip().startswith(b"["):
         items = _array(path, content)
         yield from (Row(f"{path}:{number}", item) for number, item in enumerate(items, start=1))
@@ -104,6 +113,33 @@ def _array(path: Path, content: bytes) -> list[Any]:
         return _decoded(content)
     except BadRow as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    """The rows below the header, all fields as texts; a row's place is the line on which it ends."""
+    reader = csv.reader(_csv_lines(path), strict=True)
+    try:
+        header = next(reader, [])
+        if twice := next((name for name in header if header.count(name) > 1), None):
+            raise UserError(f"{path}:1: the header has the column {shown(twice)} twice")
+        for fields in filter(None, reader):
+            yield Row(f"{path}:{reader.line_num}", _csv_record(header, fields))
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: not CSV: {error}") from error
+
+
+def _csv_lines(path: Path) -> Iterator[str]:
+    for number, line in enumerate(_content(path).splitlines(keepends=True), start=1):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}:{number}: not UTF-8: {error}") from error
+
+
+def _csv_record(header: Sequence[str], fields: Sequence[str]) -> Mapping[str, str] | BadRow:
+    if len(header) != len(fields):
+        return BadRow(f"the row has {len(fields)} fields, and the header {len(header)}: {one_line(', '.join(header))}")
+    return dict(zip(header, fields, strict=True))
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
@@ -130,8 +166,8 @@ def hub_rows(repository: str, configs: Sequence[str | None], split: str) -> Iter
             records = datasets.load_dataset(repository, config, split=split)
         except (OSError, ValueError) as error:
             raise UserError(
-                f"cannot load {repository} from the Hugging Face hub ({error}); offline, set data.path to a folder "
-                "with train.jsonl and test.jsonl, or to a file"
+                f"cannot load {repository} from the Hugging Face hub ({one_line(error)}); offline, set data.path to a "
+                "folder with train.jsonl and test.jsonl, or to a file"
             ) from error
         place = " ".join(filter(None, (repository, config, split)))
         yield from (Row(f"{place}:{number}", record) for number, record in enumerate(records, start=1))

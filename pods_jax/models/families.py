@@ -1,8 +1,10 @@
-"""The model families, each as the facts that set it apart from the others. A new family is one entry."""
+"""The model families, each as the facts that set it apart from the others. A new family is one registration."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
+
+from pods_jax.registry import Registry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,25 +28,31 @@ class Family:
     gguf_interleaved: bool = False
 
 
-FAMILIES = {
-    "llama": Family(
+FAMILIES: Registry[Family] = Registry("model type")
+
+FAMILIES.register("llama")(
+    Family(
         architecture="LlamaForCausalLM",
         traits={"attention_bias": False, "qk_norm": False},
         only={"attention_bias": False, "mlp_bias": False},
         gguf_interleaved=True,
-    ),
-    "qwen2": Family(
+    )
+)
+FAMILIES.register("qwen2")(
+    Family(
         architecture="Qwen2ForCausalLM",
         traits={"attention_bias": True, "qk_norm": False},
         only={},
         defaults={"num_key_value_heads": 32},
         windows=True,
-    ),
-    "qwen3": Family(
+    )
+)
+FAMILIES.register("qwen3")(
+    Family(
         architecture="Qwen3ForCausalLM",
         traits={"attention_bias": False, "qk_norm": True},
         only={"attention_bias": False},
         defaults={"num_key_value_heads": 32, "head_dim": 128},
         windows=True,
-    ),
-}
+    )
+)

@@ -7,6 +7,7 @@ options `scale_rewards`, `ddof`, `epsilon`; it returns advantages [G, g], 0 for 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from pods_jax.doors import refuse_group_arrays
 from pods_jax.registry import Registry
 
 ADVANTAGES: Registry = Registry("advantage estimator")
@@ -54,7 +55,11 @@ def group_advantages(
       ddof: 1 for the sample standard deviation (TRL, the PODS authors' code), 0 for the population's.
       epsilon: added to the standard deviation.
       mask: the members that count (default: all).
+
+    Raises:
+      UserError: rewards or mask have another shape than [G, g].
     """
+    refuse_group_arrays(rewards, {"mask": mask})
     mask = jnp.isfinite(rewards) if mask is None else mask & jnp.isfinite(rewards)
     centred = centred_rewards(rewards, mask)
     if scale_rewards == "none":

@@ -3,7 +3,8 @@
 def brevity(prompts, completions, completion_ids, **columns):  # lists with one entry a completion
     return [1.0 if len(c) < 200 else None for c in completions]  # None: says nothing about this one
 
-`columns` holds every column of the data set, and `lengths` (in tokens), `gold` and `kind`. The function may be a
+`columns` holds every column of the data set, and `lengths` (in tokens), `gold` and `kind`; where a column has one of
+these names, or that of an argument above, the function gets what the name means here. The function may be a
 coroutine. As a task it is called with one output at a time, and an output is correct if its value is 1 or more.
 """
 
@@ -34,7 +35,7 @@ def load_function(name: str) -> RewardFunction:
     return load_named(name, f"reward function '{name}'", "module:function")
 
 
-def call(name: str, completions: Sequence[str], **columns: Sequence[Any]) -> list[float]:
+def call(name: str, completions: Sequence[str], /, **columns: Sequence[Any]) -> list[float]:
     """The function's value for each completion; NaN where it returns None.
 
     Raises:
@@ -60,7 +61,7 @@ def check_function(name: str, gold: str, columns: Mapping[str, Any]) -> None:
 
 
 def _result(name: str, completions: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> Any:
-    result = load_function(name)(completions=list(completions), **columns)
+    result = load_function(name)(**{**columns, "completions": list(completions)})
     return _awaited(result) if inspect.isawaitable(result) else result
 
 

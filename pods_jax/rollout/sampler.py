@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Key
 
 from pods_jax.buckets import bucket, ceil_div, pad_prompts
+from pods_jax.doors import refuse_key, refuse_prompts, refuse_sampling
 from pods_jax.models.decoder import Decoder, ModelConfig, Params
 from pods_jax.parallel import place, to_host
 from pods_jax.rollout.decode import Blocks, Decoded, Drawing, begin, proceed, rearrange
@@ -66,7 +67,8 @@ def generate(
       num_generations: rollouts of each prompt, or of all alike; n is the largest.
       max_new_tokens: T.
       temperature: 0 takes the most probable token.
-      top_k, top_p: 0 and 1.0 switch them off. `logprobs` stay those of the full distribution.
+      top_k: number of most probable tokens that can be drawn; 0: all.
+      top_p: mass of the most probable tokens that can be drawn; 1.0: all. `logprobs` stay those of all tokens.
       eos_ids: tokens that end a completion.
       absent_ids: ids that are never drawn, such as the rows with which an embedding is padded beyond the tokenizer.
       prompt_ids: names of the prompts for the random keys (default 0, 1, ...).
@@ -76,8 +78,11 @@ def generate(
       max_cache_bytes_per_device: more rollouts than fit are decoded in several passes (None: in one).
 
     Raises:
-      UserError: the budget does not hold one rollout.
+      UserError: the budget does not hold one rollout; or an argument is not what is asked for above.
     """
+    refuse_key(key)
+    refuse_prompts(prompts, model.config.vocab_size)
+    refuse_sampling(len(prompts), num_generations, max_new_tokens, temperature, top_k, top_p)
     P = len(prompts)
     T = max_new_tokens
     counts = [num_generations] * P if isinstance(num_generations, int) else list(num_generations)

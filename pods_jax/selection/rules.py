@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from pods_jax.doors import refuse_group_arrays, refuse_key
 from pods_jax.errors import UserError
 from pods_jax.registry import Registry
 from pods_jax.selection.ordering import descending
@@ -52,9 +53,12 @@ def select(
       aux: further per-rollout arrays [P, n]; the rule gets those that it names.
 
     Raises:
-      UserError: the rule is unknown, names an array that is missing, or does not return m indices.
+      UserError: the rule is unknown, names an array that is missing, or does not return m indices; an array has
+        another shape than [P, n], or the key is none.
       ValueError: num_kept is out of range.
     """
+    refuse_group_arrays(rewards, {"valid": valid, **aux})
+    refuse_key(key)
     num_groups, n = rewards.shape
     if not 1 <= num_kept <= n:
         raise ValueError(f"num_kept must lie in 1..{n}, got {num_kept}")

@@ -1,6 +1,7 @@
 """Checkpoints through Orbax: device state, and the host's as JSON and arrays, with checks that they come back whole."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import logging
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import orbax.checkpoint as ocp
 from jaxtyping import Array, Shaped, UInt8, UInt32
 
@@ -26,10 +28,10 @@ from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
 from pods_jax.training.inputs import FROZEN
 from pods_jax.training.memory import naming_keys_for_memory
-from pods_jax.training.prompts import load_data
+from pods_jax.training.prompts import load_data, load_test_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
-from pods_jax.training.workdir import best_step, refuse_other_config
+from pods_jax.training.workdir import best_step, refuse_other_policy, saved_config
 
 
 class Restored(NamedTuple):
@@ -225,23 +227,22 @@ def _not_from_orbax(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def restored_run(
-    config: Config,
-    workdir: str | Path,
-    reporter: Reporter,
-    except_section: str | None = None,
-    checkpoint: str = "newest",
-) -> Iterator[Run]:
-    """The run of a workdir at a checkpoint; only `except_section` of its config may differ.
+    config: Config, workdir: str | Path, reporter: Reporter, checkpoint: str = "newest"
+) -> Iterator[Run]:  # fmt: skip
+    """The run of a workdir at a checkpoint, evaluated, sampled and laid out as the config says.
 
+    Training went by the workdir's own config, of which model, adapters and data must be the given one's.
     checkpoint: "newest", "best" (see `training.keep_best`) or a step.
 
     Raises:
       UserError: the workdir holds no such checkpoint, or was made by another config, or on other frozen weights.
     """
     path = local_path(workdir, "workdir")
-    refuse_other_config(path, config, except_section)
     if not (path / "checkpoints").is_dir():
         raise UserError(f"workdir {path} holds no checkpoint")
+    saved = saved_config(path)
+    refuse_other_policy(path, saved, config)
+    config = dataclasses.replace(config, **{name: getattr(saved, name) for name in OF_TRAINING})
     step = _step(path, checkpoint)
     data = load_data(config)
     reporter.data(config, data)
@@ -255,6 +256,23 @@ def restored_run(
         reporter.message(f"policy   checkpoint at step {restored.step}")
         run.load(restored.step, restored.state, restored.host, restored.reference, FROZEN)
         yield run
+
+
+@contextlib.contextmanager
+def untrained_run(config: Config, reporter: Reporter) -> Iterator[Run]:
+    """A run of the config before its first step, without an optimizer's state, to evaluate what it starts from.
+
+    Raises:
+      UserError: bad data, or no such model.
+    """
+    config = dataclasses.replace(config, objective=dataclasses.replace(config.objective, beta=0.0))
+    data = load_test_data(config)
+    with RewardPool(num_workers=config.reward.num_workers) as pool:
+        yield make_run(config, data, pool, reporter.warm_start, optax.identity())
+
+
+OF_TRAINING = ("seed", "warm_start", "allocation", "selection", "objective", "optimizer", "training")
+"""Sections that decide the form of a checkpoint: the optimizer's state, the allocator's, the stream's."""
 
 
 def _step(path: Path, checkpoint: str) -> int | None:

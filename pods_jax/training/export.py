@@ -5,11 +5,13 @@ from pathlib import Path
 
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
-from pods_jax.io import PARTIAL, local_path, refuse_unwritable, write_atomic, writing
+from pods_jax.io import PARTIAL, local_path, read_jsonl, refuse_unwritable, write_atomic, writing
+from pods_jax.model_files import hub_id
 from pods_jax.models.loading import own_dtype
 from pods_jax.models.peft_adapter import save_adapter
 from pods_jax.parallel.hosts import is_main
 from pods_jax.training.checkpoint import restored_run
+from pods_jax.training.model_card import model_card
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.workdir import is_workdir
 
@@ -33,21 +35,26 @@ def export_checkpoint(
     out = local_path(out, "--out")
     workdir = local_path(workdir, "workdir")
     refuse_folder(out, workdir)
-    with restored_run(config, workdir, reporter, checkpoint=checkpoint) as run, writing(out, "--out"):
+    with restored_run(config, workdir, reporter, checkpoint) as run, writing(out, "--out"):
         if is_main():
             mark(out, workdir)
         if dtype is None and config.model.path:
             dtype = own_dtype(config.model.path)
         run.save_policy(out, dtype)
         if run.base is not None:
-            save_adapter(out / "adapter", run.state.params, config.lora, config.model.path)
-    reporter.message(f"outputs  {out}: config.json, safetensors" + (", adapter/" if config.lora.rank else ""))
+            base = config.model.path and (hub_id(config.model.path) or config.model.path)
+            save_adapter(out / "adapter", run.state.params, config.lora, base)
+        if is_main():
+            card = model_card(run.config, run.version, read_jsonl(workdir / "eval.jsonl"))
+            (out / CARD).write_text(card, encoding="utf-8")
+    reporter.message(f"outputs  {out}: config.json, safetensors, {CARD}" + (", adapter/" if config.lora.rank else ""))
 
 
 # ---------------------------------------------------------------- the folder
 
 
 MARK = "exported_from.json"
+CARD = "README.md"
 
 
 def refuse_folder(out: Path, workdir: Path) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.memory import naming_keys_for_memory
 from pods_jax.training.notices import Notices
+from pods_jax.training.preflight import check
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
@@ -34,7 +35,10 @@ LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
 TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")
 
 
-def train(config: Config, workdir: str | Path, reporter: Reporter, exit_code: int | None = None) -> dict[str, Any]:
+def train(
+    config: Config, workdir: str | Path, reporter: Reporter, exit_code: int | None = None,
+    origin: Mapping[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Trains to training.num_steps, max_minutes or the allocator's end, on from the workdir's last whole checkpoint.
 
     SIGTERM or Ctrl-C end it after the step at hand, with a checkpoint; before its first step, and at a second Ctrl-C,
@@ -44,17 +48,20 @@ def train(config: Config, workdir: str | Path, reporter: Reporter, exit_code: in
 
     exit_code: of the process, which a signal ends if the run, being inside a compiler, cannot stop at once; None: the
       run stops when it can.
+    origin: see `Workdir`.
 
     Raises:
       UserError: bad data, model path, mesh or workdir; nothing is written then. Or the disk is full: what was written
         before is whole, and the same command goes on once there is room. Or memory is too small. Or
         training.max_skipped_updates updates in a row were skipped, as their loss or gradient was not finite.
     """
+    check(config, workdir)
     refuse_missing_package(config)
     data = load_data(config)
     reporter.data(config, data)
     workers = RewardPool(num_workers=config.reward.num_workers)
-    with StopRequest(exit_code) as stop, workers as pool, contextlib.closing(Workdir(workdir, config)) as folder:
+    owned_folder = contextlib.closing(Workdir(workdir, config, origin))
+    with StopRequest(exit_code) as stop, workers as pool, owned_folder as folder:
         try:
             with naming_keys_for_memory(config):
                 step, stopped_by = _train(config, data, pool, folder, stop, reporter)

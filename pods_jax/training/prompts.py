@@ -14,7 +14,8 @@ from pods_jax.data.tokenizers import CharTokenizer, Tokenizer, load_tokenizer
 from pods_jax.errors import UserError
 from pods_jax.io import local_path
 from pods_jax.parallel.hosts import from_main
-from pods_jax.rewards import check_gold
+from pods_jax.registry import nearest
+from pods_jax.rewards import VERIFIERS, check_gold
 from pods_jax.rewards.parts import check_functions
 
 
@@ -54,9 +55,24 @@ def load_data(config: Config, date: datetime.date | None = None) -> RunData:
       UserError: missing or malformed data, no tokenizer, no demonstrations for a warm start, or no prompt that fits
         rollout.max_prompt_length.
     """
+    return _tokenised(config, load_dataset(config), date)
+
+
+def load_test_data(config: Config) -> RunData:
+    """Data and tokenizer of a config for an evaluation, whose data set may have no training problems.
+
+    Raises:
+      UserError: as `load_data`.
+    """
+    dataset = _problems(config)
+    if not dataset.train:  # the form of prompts is read from the first one
+        dataset = dataclasses.replace(dataset, train=dataset.test[:1])
+    return _tokenised(config, dataset, None)
+
+
+def _tokenised(config: Config, dataset: Dataset, date: datetime.date | None) -> RunData:
     date = datetime.date.fromisoformat(from_main(datetime.date.today().isoformat())) if date is None else date
     tokenizer = load_tokenizer(config.model.path, chat_options(config, date)) if config.model.path else None
-    dataset = load_dataset(config)
     if tokenizer is None:
         tokenizer = char_tokenizer(config, dataset)
         _check_demonstrations(config, dataset)
@@ -95,19 +111,26 @@ def load_dataset(config: Config) -> Dataset:
       UserError: missing or malformed data; no training problems; golds for different verifiers; a gold that does not
         equal itself; a reward function that fails on the first example.
     """
+    dataset = _problems(config)
+    if not dataset.train:
+        raise UserError(f"data set '{config.data.name}' has no training problems: name it as data.eval_name")
+    return dataset
+
+
+def _problems(config: Config) -> Dataset:
+    """`load_dataset` for any data set, also one without training problems."""
     d = config.data
     options = to_dict(d)
     dataset = DATASETS[d.name](_local(d.path), options["options"], config.warm_start.seed)
-    if not dataset.train:
-        raise UserError(f"data set '{d.name}' has no training problems: name it as data.eval_name")
     test = dataset
     test_options = options["options"]
     skipped = dataset.skipped
     if d.eval_name is not None:
         test_options = options["eval_options"]
-        test = _other_set(config, dataset.task, d.eval_name, d.eval_path, test_options)
+        test = _other_set(config, dataset.task, d.eval_name, d.eval_path, test_options, "data.eval_path")
         skipped += test.skipped
     task = config.reward.task or dataset.task
+    _check_task(d.name, task)
     train, train_skipped = _checked(dataset.train, task, options["options"].get("on_bad", "error"))
     tested, test_skipped = _checked(test.test, task, test_options.get("on_bad", "error"))
     for example in train[:1]:
@@ -120,6 +143,13 @@ def load_dataset(config: Config) -> Dataset:
         system=dataset.system if d.system_prompt is None else d.system_prompt,
         skipped=skipped + train_skipped + test_skipped,
     )
+
+
+def _check_task(name: str, task: str) -> None:
+    if not task:
+        raise UserError(f"data set '{name}' names no verifier: set data.options.task or reward.task")
+    if ":" not in task and task not in VERIFIERS:
+        raise UserError(f"data set '{name}': task '{task}' is unknown ({nearest(task, VERIFIERS)})")
 
 
 def _local(path: str | None) -> str | None:
@@ -135,16 +165,20 @@ def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Ex
     found = {}
     for prefix, chosen in config.evaluation.parsed_sets()[0].items():
         options = to_dict(chosen)["options"]
-        other = _other_set(config, dataset.task, chosen.name, chosen.path, options)
+        key = f"evaluation.sets.{prefix}.path"
+        other = _other_set(config, dataset.task, chosen.name, chosen.path, options, key)
         examples, _ = _checked(other.test, dataset.task, options.get("on_bad", "error"))
         found[prefix] = _rendered(_subset(examples, chosen.num_prompts), config.data.prompt_template)
     return found
 
 
-def _other_set(config: Config, task: str, name: str, path: str | None, options: Mapping[str, Any]) -> Dataset:
-    """A data set whose golds are for the same verifier as the training set's."""
-    other = DATASETS[name](_local(path), options, config.warm_start.seed)
-    if other.task != task and config.reward.task is None:
+def _other_set(config: Config, task: str, name: str, path: str | None, options: Mapping[str, Any], key: str) -> Dataset:
+    """A data set whose golds are for the same verifier as the training set's. key: the one that says its path."""
+    try:
+        other = DATASETS[name](_local(path), options, config.warm_start.seed)
+    except UserError as error:
+        raise UserError(f"{key} = {path!r}, to evaluate on '{name}': {error}") from error
+    if other.task not in (task, "") and config.reward.task is None:
         raise UserError(
             f"data sets '{config.data.name}' and '{name}' have golds for '{task}' and '{other.task}': "
             "set reward.task to a verifier for both"

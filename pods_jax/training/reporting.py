@@ -197,7 +197,9 @@ class Reporter:
 
     def policy(self, run: "Run", start: int) -> None:
         trained, frozen = (sum(x.size for x in jax.tree.leaves(tree)) for tree in (run.state.params, run.base))
-        beneath = f" in adapters of {frozen:,} frozen ones" if frozen else ""
+        lora = run.config.lora
+        scale = f"(alpha / rank = {lora.alpha:g} / {lora.rank} = scale {lora.scale:g})"
+        beneath = f" in adapters {scale} of {frozen:,} frozen ones" if frozen else ""
         device = f"{run.mesh.devices.size} {run.mesh.devices.flat[0].device_kind} device(s)"
         self.message(f"policy   {trained:,} parameters{beneath} on {device}")
         if start:

@@ -180,8 +180,14 @@ class Run:
             self.inputs = fingerprints(self.config, self.data)
 
 
-def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: OnStep) -> Run:
-    """Builds the policy and compiles nothing yet."""
+def make_run(
+    config: Config,
+    data: RunData,
+    pool: RewardPool,
+    on_warm_start: OnStep,
+    optimizer: optax.GradientTransformation | None = None,
+) -> Run:
+    """Builds the policy and compiles nothing yet. optimizer: of the state; None: the config's."""
     mesh, sampling_mesh = make_meshes(config.mesh)
     validate_on_devices(config, num_shards(mesh))
     if config.rollout.ahead and jax.process_count() > 1:
@@ -194,7 +200,7 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: OnS
         mesh=mesh,
         sampling_mesh=sampling_mesh,
         model=model,
-        state=init_state(model, trained, optimizer_of(config), mesh, config.lora),
+        state=init_state(model, trained, optimizer or optimizer_of(config), mesh, config.lora),
         base=base,
         ref_params=_reference(config, base, trained) if config.objective.beta else None,
         update=update_function(config, model, mesh),

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from pods_jax import processor
 from pods_jax.analysis.curves import half_width
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
@@ -38,6 +39,7 @@ class SweepRun:
 
     Attributes:
       spec: "path/to/config.py[:argument]"; overrides: "section.key=value", the seed's apart.
+      constants: further overrides, which all runs of a sweep share and whose names do not tell.
       workdir: ROOT/CONFIG-ARGUMENT[,key=value...]/seed=N.
     """
 
@@ -45,6 +47,7 @@ class SweepRun:
     overrides: tuple[str, ...]
     seed: int
     workdir: Path
+    constants: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -57,7 +60,7 @@ class SweepRun:
 
     @property
     def all_overrides(self) -> tuple[str, ...]:
-        return (*self.overrides, f"seed={self.seed}")
+        return (*self.constants, *self.overrides, f"seed={self.seed}")
 
     def summary(self) -> dict[str, Any] | None:
         """The summary that the run wrote at its end; None before."""
@@ -75,19 +78,24 @@ class SweepRun:
 
 
 def expand(
-    specs: Sequence[str], settings: Mapping[str, Sequence[str]], seeds: Sequence[int], root: Path
+    specs: Sequence[str],
+    settings: Mapping[str, Sequence[str]],
+    seeds: Sequence[int],
+    root: Path,
+    constants: Sequence[str] = (),
 ) -> list[SweepRun]:
     """All runs, seed by seed, so that a sweep that is cut short has as many seeds of each config.
 
     Args:
       specs: configs. settings: by config key, the values it takes, as texts; all combinations are run.
+      constants: overrides of all runs, which are no part of their names.
 
     Raises:
       UserError: two runs would share a workdir.
     """
     grids = [[f"{key}={value}" for value in values] for key, values in settings.items()]
     runs = [
-        SweepRun(spec, overrides, seed, root / _group_name(spec, overrides) / f"seed={seed}")
+        SweepRun(spec, overrides, seed, root / _group_name(spec, overrides) / f"seed={seed}", tuple(constants))
         for seed in seeds
         for spec in specs
         for overrides in itertools.product(*grids)
@@ -147,9 +155,11 @@ class Sweep:
         """script: a command line that takes --config, --workdir and --config.KEY=VALUE, as experiments/train.py.
 
         Raises:
-          UserError: there are fewer cores.
+          UserError: there are fewer cores, or the system cannot bind a process to some of them.
         """
-        cores = sorted(os.sched_getaffinity(0))
+        if cores_per_run is not None and not processor.can_pin():
+            raise UserError("--cores-per-run: this system cannot bind a process to cores; Linux can")
+        cores = processor.cores()
         if workers < 1 or (cores_per_run or 1) < 1 or workers * (cores_per_run or 0) > len(cores):
             raise UserError(f"{workers} worker(s) on {cores_per_run or 1} core(s) each: there are {len(cores)} cores")
         self._script = script
@@ -194,7 +204,8 @@ class Sweep:
                 return -1
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
             self._live.add(process)
-        os.sched_setaffinity(process.pid, cores)  # before it starts threads, which inherit it
+        if processor.can_pin():
+            os.sched_setaffinity(process.pid, cores)  # before it starts threads, which inherit it
         code = process.wait()
         self._live.discard(process)
         return code

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pods_jax.config.load import freeze, import_origin
 from pods_jax.config.schema import Config, flat, to_dict
 from pods_jax.errors import UserError
 from pods_jax.io import finite, local_path, make_folder, read_json, read_jsonl, write_atomic, writing
@@ -22,6 +23,9 @@ FREE = (
 """Keys, or how they begin, that may change when a run goes on: they say where and how it is computed, not what."""
 
 LOCK = ".lock"
+ORIGIN = "origin.json"
+POLICY = ("model.", "lora.", "data.")
+"""Beginnings of the keys on which it depends what a checkpoint holds and which problems are solved."""
 
 
 class Workdir:
@@ -30,8 +34,10 @@ class Workdir:
     Of several processes that work together only the main one writes; all get what it reads.
     """
 
-    def __init__(self, path: str | Path, config: Config):
+    def __init__(self, path: str | Path, config: Config, origin: Mapping[str, str] | None = None):
         """Creates the folder, or joins one that the same config made.
+
+        origin: where the config came from, for `saved_config` (see `pods_jax.config.load.origin_of`).
 
         Raises:
           UserError: unwritable, in use by a live run, or made by another config.
@@ -53,6 +59,8 @@ class Workdir:
         with writing(self.path):
             if not file.is_file() or file.read_text(encoding="utf-8") != text:
                 write_atomic(file, text)
+            if origin is not None:
+                write_atomic(self.path / ORIGIN, json.dumps(origin, indent=2) + "\n")
 
     def close(self) -> None:
         """Gives the lock back."""
@@ -119,8 +127,8 @@ def best_step(evals: Sequence[Mapping[str, Any]]) -> int | None:
     return max(trained, key=lambda e: e.get("accuracy", e.get("greedy_accuracy")))["step"] if trained else None
 
 
-def refuse_other_config(path: Path, config: Config, except_section: str | None = None) -> None:
-    """Raises a UserError if the workdir was made by a config that differs in more than `FREE` keys and one section.
+def refuse_other_config(path: Path, config: Config) -> None:
+    """Raises a UserError if the workdir was made by a config that differs in more than `FREE` keys.
 
     One in which no step was taken, as the run could not begin, is free for any config.
     """
@@ -129,12 +137,37 @@ def refuse_other_config(path: Path, config: Config, except_section: str | None =
         return
     theirs = flat(read_json(file))
     ours = flat(to_dict(config))
-    free = (*FREE, f"{except_section}.", *(("training.num_steps",) if _may_go_on(theirs, ours) else ()))
+    _refuse(path, theirs, ours, (*FREE, *(("training.num_steps",) if _may_go_on(theirs, ours) else ())))
+
+
+def refuse_other_policy(path: Path, saved: Config, config: Config) -> None:
+    """Raises a UserError if a config differs from the workdir's own in keys of `POLICY` that are not `FREE`."""
+    theirs, ours = (
+        {key: value for key, value in flat(to_dict(c)).items() if key.startswith(POLICY)} for c in (saved, config)
+    )
+    _refuse(path, theirs, ours, FREE)
+
+
+def _refuse(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any], free: tuple[str, ...]) -> None:
     keys = [k for k in sorted(theirs.keys() | ours.keys()) if not k.startswith(free)]
     different = [k for k in keys if theirs.get(k) != ours.get(k)]
     if different:
         changes = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in different[:3])
         raise UserError(f"workdir {path} belongs to another config ({changes}); choose another --workdir")
+
+
+def saved_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """The config that a workdir was made with, and overrides; modules that its config file imports are imported.
+
+    Raises:
+      UserError: no run was made there, its config is not valid any more, or its config file cannot be run.
+    """
+    folder = local_path(path, "workdir")
+    if not (folder / "config.json").is_file():
+        raise UserError(f"workdir {folder} holds no checkpoint: no run was made there")
+    if (folder / ORIGIN).is_file():
+        import_origin(read_json(folder / ORIGIN))
+    return freeze(read_json(folder / "config.json"), overrides)
 
 
 def _may_go_on(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:

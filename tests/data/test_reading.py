@@ -70,9 +70,9 @@ def test_whole_surrogate_pairs_are_text(tmp_path):
 def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(UserError, match=r"folder: cannot be read: there is no such file or folder"):
         list(file_rows(tmp_path / "folder"))
-    (tmp_path / "rows.csv").write_text("a,b")
-    with pytest.raises(UserError, match=r"rows\.csv: expected a file that ends in \.jsonl"):
-        list(file_rows(tmp_path / "rows.csv"))
+    (tmp_path / "rows.txt").write_text("a,b")
+    with pytest.raises(UserError, match=r"rows\.txt: expected a file that ends in \.jsonl, \.json, \.csv"):
+        list(file_rows(tmp_path / "rows.txt"))
     for name in ("rows.jsonl", "rows.parquet"):
         with pytest.raises(UserError, match=f"{name}: cannot be read"):
             list(file_rows(tmp_path / name))
@@ -94,3 +94,44 @@ def test_hub_configurations_follow_each_other(monkeypatch):
         ("org/set one test:1", {"config": "one"}),
         ("org/set test:1", {"config": None}),
     ]
+
+
+def test_csv_fields_are_texts_by_the_header(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes('\ufeffa,b\r\n1,"x, ""y""\nz"\r\n\r\n,é\r\n'.encode())
+    assert [(row.where, row.fields()) for row in file_rows(path)] == [
+        (f"{path}:3", {"a": "1", "b": 'x, "y"\nz'}),
+        (f"{path}:5", {"a": "", "b": "é"}),
+    ]
+
+
+def test_csv_rows_of_another_width_are_bad_rows(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,2\n1,2,3\n4\n5,6\n")
+    good, wide, narrow, last = file_rows(path)
+    assert (good.fields(), last.fields()) == ({"a": "1", "b": "2"}, {"a": "5", "b": "6"})
+    with pytest.raises(BadRow, match="the row has 3 fields, and the header 2: a, b"):
+        wide.fields()
+    with pytest.raises(BadRow, match="the row has 1 fields"):
+        narrow.fields()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'a,b\n1,"x\n', r"rows\.csv:2: not CSV: unexpected end"),
+        (b"a,b\n1,\xff\n", r"rows\.csv:2: not UTF-8"),
+        (b"a,b,a\n1,2,3\n", r"rows\.csv:1: the header has the column 'a' twice"),
+        (b'a\n"1"2\n', r"rows\.csv:2: not CSV"),
+    ],
+)
+def test_csv_files_that_are_broken_are_named_by_line(tmp_path, content, message):
+    (tmp_path / "rows.csv").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        list(file_rows(tmp_path / "rows.csv"))
+
+
+def test_an_empty_csv_file_has_no_rows(tmp_path):
+    for content in ("", "a,b\n"):
+        (tmp_path / "rows.csv").write_text(content)
+        assert not list(file_rows(tmp_path / "rows.csv"))

@@ -18,6 +18,15 @@ def test_columns_arrive_and_none_is_nan():
     assert my_rewards.SEEN == {"prompts": ["p", "q"], "gold": ["1", "2"]}
 
 
+def test_columns_may_have_any_name():
+    """Also those of the arguments: the completions stay what the policy wrote."""
+    my_rewards.SEEN.clear()
+    columns = {"name": ["Ann"], "completions": ["another model's"], "columns": [1]}
+    assert call("my_rewards:brevity", ["ab"], **columns) == [0.5]
+    assert my_rewards.SEEN == {"name": ["Ann"], "columns": [1]}
+    check_function("my_rewards:brevity", "5", columns)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -32,6 +32,7 @@ def test_a_lora_run_is_exported_merged_and_as_an_adapter(tiny, tmp_path):
         jax.tree.map(np.testing.assert_array_equal, unstacked(params), run.sampling_params())
         adapters, lora = load_adapter(tmp_path / "out" / "adapter", model.config)
         assert lora == config.lora
+        assert f"after {run.version} steps" in (tmp_path / "out" / "README.md").read_text()
         jax.tree.map(np.testing.assert_array_equal, adapters, run.state.params)
     export_checkpoint(config, tmp_path / "run", tmp_path / "out", Reporter())
     with pytest.raises(UserError, match="is, or lies in, the workdir"):

@@ -53,6 +53,21 @@ def test_golds_are_checked_when_they_are_loaded(tmp_path):
     assert ([e.gold for e in dataset.train], dataset.skipped) == (["1", "3"], 1)
 
 
+def test_a_table_needs_a_task_from_somewhere(tmp_path):
+    rows = [{"prompt": f"Find {i}", "answer": i, "level": i} for i in range(4)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"data set 'table' names no verifier: set data\.options\.task or reward\.task"):
+        load_dataset(config(data=DataConfig("table", str(path))))
+    with pytest.raises(UserError, match=r"data set 'table': task 'mth' is unknown \(did you mean 'math'"):
+        load_dataset(config(data=DataConfig("table", str(path), frozen(task="mth"))))
+    assert load_dataset(config(data=DataConfig("table", str(path), frozen(task="math")))).task == "math"
+    given = config(data=DataConfig("table", str(path)), reward=RewardConfig(task="exact"))
+    assert load_dataset(given).task == "exact"
+    both = DataConfig("table", str(path), frozen(task="math"), eval_name="table", eval_path=str(path))
+    assert len(load_dataset(config(data=both)).test) == 1
+
+
 def test_bad_golds_of_a_sets_own_test_problems_are_skipped_as_its_others_are(tmp_path):
     path = write(tmp_path / "train.jsonl", ["1", "2", "3", r"\frac{1}{2"])
     dataset = load_dataset(config(data=DataConfig("math", path, frozen(num_test=2, on_bad="skip"))))

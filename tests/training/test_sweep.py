@@ -49,6 +49,23 @@ def test_the_grid_is_complete_and_goes_seed_by_seed(tmp_path):
     assert runs[0].workdir == tmp_path / runs[0].name
 
 
+def test_constants_are_of_all_runs_and_of_no_name(tmp_path):
+    runs = expand([DEMO], {"rollout.top_k": ["0", "5"]}, [0], tmp_path, ["training.num_steps=3", "seed=9"])
+    assert [run.name for run in runs] == ["demo,rollout.top_k=0/seed=0", "demo,rollout.top_k=5/seed=0"]
+    assert runs[1].all_overrides == ("training.num_steps=3", "seed=9", "rollout.top_k=5", "seed=0")
+    check(runs)
+
+
+def test_sweeps_where_processes_cannot_be_bound_to_cores(tmp_path, fake, monkeypatch):
+    """As on macOS: the fake runs still ask, and their own Python has the function."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.delattr(os, "sched_setaffinity")
+    [(_, problem)] = Sweep(fake).run(expand([DEMO], {}, [0], tmp_path))
+    assert problem is None
+    with pytest.raises(UserError, match="--cores-per-run: this system cannot bind a process to cores"):
+        Sweep(fake, cores_per_run=1)
+
+
 @given(st.lists(st.integers(0, 30), min_size=1, unique=True))
 def test_seeds_as_ranges_and_numbers(seeds):
     assert parse_seeds(",".join(map(str, seeds))) == seeds
