@@ -23,6 +23,7 @@ from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import local_path, read_jsonl
 from pods_jax.learner import TrainState
+from pods_jax.model_files import resolve_model_path
 from pods_jax.models.decoder import Params
 from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
@@ -265,6 +266,8 @@ def untrained_run(config: Config, reporter: Reporter) -> Iterator[Run]:
     Raises:
       UserError: bad data, or no such model.
     """
+    if config.model.path is not None:
+        resolve_model_path(config.model.path)  # before the data, which may take long
     config = dataclasses.replace(config, objective=dataclasses.replace(config.objective, beta=0.0))
     data = load_test_data(config)
     with RewardPool(num_workers=config.reward.num_workers) as pool:

@@ -105,20 +105,19 @@ def test_a_policy_answers(trained, call):
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        (commands.evaluate, [], r"which policy\? Give --workdir \(a run\) or --model"),
-        (commands.evaluate, ["--workdir", "a", "--model", "b"], "not both"),
-        (commands.evaluate, ["--workdir", "nowhere"], "nowhere holds no checkpoint: no run was made there"),
-        (commands.evaluate, ["--model", "nowhere"], "--model is evaluated on a data set"),
-        (commands.evaluate, ["--model", "nowhere", "--config.data.name=gsm8k"], "no model at 'nowhere'"),
-        (commands.export, ["--out", "x"], r"which policy\? Give --workdir"),
-        (commands.sample, ["--model", "nowhere", "--prompt", "x"], "no model at 'nowhere'"),
-        (commands.sample, ["--model", "x", "--temperature", "-1"], "--temperature must be 0"),
-        (commands.sample, ["--model", "x", "--num-samples", "0"], "--num-samples must be at least 1"),
+        ("evaluate", [], r"which policy\? Give --workdir \(a run\) or --model"),
+        ("evaluate", ["--workdir", "a", "--model", "b"], "not both"),
+        ("evaluate", ["--workdir", "nowhere"], "nowhere holds no checkpoint: no run was made there"),
+        ("evaluate", ["--model", "nowhere"], "--model is evaluated on a data set"),
+        ("evaluate", ["--model", "nowhere", "--config.data.name=gsm8k"], "no model at 'nowhere'"),
+        ("export", ["--out", "x"], r"which policy\? Give --workdir"),
+        ("sample", ["--model", "nowhere", "--prompt", "x"], "no model at 'nowhere'"),
+        ("sample", ["--model", "x", "--temperature", "-1"], "--temperature must be 0"),
+        ("sample", ["--model", "x", "--num-samples", "0"], "--num-samples must be at least 1"),
     ],
-    ids=str,
 )
 def test_wrong_arguments_are_one_line(call, command, arguments, message):
-    code, _, err = call(command, *arguments)
+    code, _, err = call(getattr(commands, command), *arguments)
     assert code == 2
     [line] = err.splitlines()
     with pytest.raises(UserError, match=message):
