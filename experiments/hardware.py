@@ -26,7 +26,7 @@ from pods_jax.errors import UserError
 from pods_jax.io import write_atomic
 from pods_jax.models.decoder import Decoder, init_params
 from pods_jax.models.shapes import SHAPES
-from pods_jax.parallel import batch_sharding, make_mesh, num_shards, replicated
+from pods_jax.parallel import batch_sharding, make_mesh, make_meshes, num_shards, replicated
 from pods_jax.planning.chips import CHIPS, GiB, topology_devices
 from pods_jax.planning.memory_traffic import moved_bytes
 from pods_jax.planning.rounds import largest_round
@@ -163,9 +163,7 @@ def _numbers(phase: Phase) -> dict[str, Any]:
 def _has_mesh(config: Config, devices: Any) -> bool:
     """Whether the config's mesh has so many devices, and divides its sizes."""
     try:
-        validate_on_devices(
-            config, num_shards(make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor, devices))
-        )
+        validate_on_devices(config, num_shards(make_meshes(config.mesh, devices)[0]))
     except UserError as error:
         print(error)
         return False
