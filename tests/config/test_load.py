@@ -104,7 +104,7 @@ def test_freeze_checks_what_it_freezes():
 
 
 def test_default_config_takes_no_key_that_no_section_has():
-    with pytest.raises(KeyError, match="rul"):
+    with pytest.raises(AttributeError, match="rul"):
         default_config().selection.rul = "x"
 
 
