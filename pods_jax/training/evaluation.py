@@ -102,7 +102,7 @@ def _batch_scores(rewarder: Rewarder, completions: Completions, verified: Verifi
         "accuracy": verified.correct,
         "format": formatted,
         "both": verified.correct & (formatted == 1.0),
-        "mean_length": completions.lengths,
+        "mean_length": completions.own_lengths,
         "truncated": completions.truncated,
     }
     shape = completions.lengths.shape

@@ -19,7 +19,6 @@ from pods_jax.learner.batch import Kept, make_batch, update_shares
 from pods_jax.learner.optimizer import make_schedule
 from pods_jax.models.decoder import Params
 from pods_jax.objective import estimate_advantages
-from pods_jax.objective.losses import completion_mask
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.rewards.parts import normalize_then_sum, weights_of
 from pods_jax.selection import select, selection_statistics
@@ -68,7 +67,7 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Group]]:
         found, changed = optimise(run, shares, step)
         metrics |= found
     trained = [k for share in itertools.compress(shares, changed) for k in share]
-    count_trained(run.totals, [k.group.lengths[np.unique(k.rows)] for k in trained])
+    count_trained(run.totals, [k.group.own_lengths[np.unique(k.rows)] for k in trained])
     metrics |= settle(run.totals, run.allocator.held()) | run.allocator.metrics()
     metrics |= staleness_metrics([k.group.policy_versions[np.unique(k.rows)] for k in kept], step - 1)
     metrics |= rollout_metrics(generated or groups) | candidate_metrics(generated)
@@ -130,14 +129,13 @@ def _completed(run: Run, batch: Batch, first: bool) -> Batch:
     quantile = run.config.objective.top_entropy_quantile
     if quantile < 1:
         entropies = run.scorer.entropies(run.policy_params(), *rollouts)
-        batch = batch._replace(policy_mask=_high_entropy(entropies, batch.lengths, 1 - quantile))
+        batch = batch._replace(policy_mask=_high_entropy(entropies, batch.own_mask, 1 - quantile))
     return batch
 
 
 @jax.jit
-def _high_entropy(entropies: jax.Array, lengths: jax.Array, quantile: float) -> jax.Array:
+def _high_entropy(entropies: jax.Array, mask: jax.Array, quantile: float) -> jax.Array:
     """The tokens [P, m, T] whose entropy is at least the quantile over all tokens (Wang et al. 2025, 2506.01939)."""
-    mask = completion_mask(lengths, entropies.shape[-1])
     return mask & (entropies >= jnp.nanquantile(jnp.where(mask, entropies, jnp.nan), quantile))
 
 
@@ -221,7 +219,7 @@ def select_groups(config: Config, groups: Sequence[Group], key: jax.Array) -> tu
     rule = config.selection.rule
     num_kept = n if rule == "all" else min(config.selection.num_kept, n)
     rewards = _padded([_aggregated(config.reward, g) for g in groups], n, np.nan)
-    lengths = _padded([g.lengths for g in groups], n, 0)
+    lengths = _padded([g.own_lengths for g in groups], n, 0)
     masked = _padded([g.truncated for g in groups], n, 0).astype(bool) & o.mask_truncated_completions
     if rule != "all":
         rewards = np.where(masked, np.nan, rewards)
@@ -286,5 +284,4 @@ def _padded(rows: Sequence[np.ndarray], n: int, fill: float | int) -> np.ndarray
 
 def _entropies(group: Group) -> np.ndarray:
     """The mean of -log-probability over each rollout's own tokens [n] (see `pods_jax.selection.rules`)."""
-    own = np.arange(group.logprobs.shape[1]) < group.lengths[:, None]
-    return -np.where(own, group.logprobs, 0.0).sum(1) / np.maximum(group.lengths, 1)
+    return -np.where(group.own_mask, group.logprobs, 0.0).sum(1) / np.maximum(group.own_lengths, 1)
