@@ -1,6 +1,6 @@
 import numpy as np
 
-from pods_jax.groups import ARRAYS, Group, Prompt, Request, joined, subset
+from pods_jax.groups import Group, Prompt, Request, joined, subset
 
 
 def group(count, first, version):

@@ -13,12 +13,11 @@ import importlib
 import inspect
 import math
 import reprlib
-import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pods_jax.errors import UserError
+from pods_jax.errors import UserError, raised
 from pods_jax.rewards.verdict import VERIFIERS, Verdict, Verifier, compared, no_answer
 
 RewardFunction = Callable[..., Sequence[float | None]]
@@ -50,9 +49,7 @@ def call(name: str, completions: Sequence[str], **columns: Sequence[Any]) -> lis
     try:
         result = _result(name, completions, columns)
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-        raise UserError(f"reward function '{name}' raised {' '.join(what.split())}") from error
+        raise UserError(f"reward function '{name}' raised {raised(error)}") from error
     return _values(name, result, len(completions))
 
 

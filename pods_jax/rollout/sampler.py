@@ -43,6 +43,14 @@ class Completions(NamedTuple):
         """The number of tokens that the policy sampled."""
         return self.lengths if self.loss_mask is None else self.loss_mask.sum(-1)
 
+    @property
+    def last_turn_starts(self) -> Int[np.ndarray, "P n"]:
+        """The number of tokens before the policy's last turn."""
+        if self.loss_mask is None:
+            return np.zeros_like(self.lengths)
+        observed = ~self.loss_mask & (np.arange(self.tokens.shape[-1]) < self.lengths[..., None])
+        return np.where(observed.any(-1), observed.shape[-1] - observed[..., ::-1].argmax(-1), 0)
+
 
 def generate(
     model: Decoder,

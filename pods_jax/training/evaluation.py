@@ -1,13 +1,9 @@
 """Accuracy on the test problems: k samples at a temperature, and greedy."""
 
 import math
-import queue
-import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,13 +11,13 @@ from jaxtyping import Bool, Float
 
 from pods_jax.config.schema import Config
 from pods_jax.models.decoder import Params
-from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
 from pods_jax.training.checkpoint import restored_run
-from pods_jax.training.experience import Rewarder, Verified, gathered
+from pods_jax.training.experience import Verified, gathered
 from pods_jax.training.prompts import TokenisedExamples
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run
+from pods_jax.training.threads import DaemonThreads
 
 
 def evaluate(run: Run) -> dict[str, float]:
@@ -83,25 +79,24 @@ def _scores(
     total = len(test.examples)
     options = {"num_generations": num_samples, "temperature": temperature, "top_k": e.top_k, "top_p": e.top_p}
     options["max_new_tokens"] = e.max_completion_length
-    with DaemonThread() as thread:
+    with DaemonThreads() as thread:
         batches = []
         for start in range(0, total, e.batch_size):
             ids = range(start, min(start + e.batch_size, total))
             key = jax.random.key(run.config.seed)
-            c = run.sampler(params, [test.tokens[i] for i in ids], list(ids), key, **options)
-            batches.append((c, thread.submit(run.rewarder.verify_share, c, [test.examples[i] for i in ids])))
-        scores = [_batch_scores(run.rewarder, c, gathered(verified.result())) for c, verified in batches]
+            examples = [test.examples[i] for i in ids]
+            c = run.sampler(params, [test.tokens[i] for i in ids], list(ids), key, examples, **options)
+            batches.append((c, thread.submit(run.rewarder.verify_share, c, examples)))
+        scores = [_batch_scores(c, gathered(verified.result())) for c, verified in batches]
     return {k: np.concatenate([s[k] for s in scores]) for k in scores[0]}
 
 
-def _batch_scores(rewarder: Rewarder, completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
+def _batch_scores(completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
     """Scores [P] of one batch, averaged over the samples."""
-    form = FORMATS[rewarder.config.format]
-    formatted = np.array([form(rewarder.prefill + text) for text in verified.texts])
     scores = {
         "accuracy": verified.correct,
-        "format": formatted,
-        "both": verified.correct & (formatted == 1.0),
+        "format": verified.formatted,
+        "both": verified.correct & (verified.formatted == 1.0),
         "mean_length": completions.own_lengths,
         "truncated": completions.truncated,
     }
@@ -144,34 +139,3 @@ def _winner_is_right(answers: Sequence[str | None], correct: Bool[np.ndarray, " 
     most = max(votes.values(), default=0)
     winners = [answer for answer, count in votes.items() if count == most]
     return sum(winner in right for winner in winners) / max(len(winners), 1)
-
-
-class DaemonThread:
-    """Calls functions one after the other, in a thread that keeps no process alive.
-
-    A reward function of the user's may hang: an interrupted evaluation does not wait for it, as an executor would.
-    """
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="verify", daemon=True).start()
-
-    def __enter__(self) -> "DaemonThread":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._calls.put(None)
-
-    def submit(self, function: Callable, *arguments: Any) -> Future:
-        """The result of the call, in the future."""
-        future: Future = Future()
-        self._calls.put((future, function, arguments))
-        return future
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function, arguments = call
-            try:
-                future.set_result(function(*arguments))
-            except BaseException as error:
-                future.set_exception(error)

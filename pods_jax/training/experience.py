@@ -1,8 +1,8 @@
 """Requests to verified groups: sample on the devices; decode, verify and reward on the host."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from pods_jax.data.tokenizers import Tokenizer
 from pods_jax.groups import Group, Prompt, Request
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.parallel.hosts import exchange, own_share
-from pods_jax.rewards import RewardPool, Verdict
+from pods_jax.rewards import FORMATS, RewardPool, Verdict
 from pods_jax.rewards.parts import Outputs, compose, weights_of
 from pods_jax.rollout import Completions, generate
 from pods_jax.training.metrics import PhaseClock
@@ -34,6 +34,7 @@ class Sampler:
         prompts: Sequence[Sequence[int]],
         prompt_ids: Sequence[int],
         key: jax.Array,
+        examples: Sequence[Example] = (),
         *,
         num_generations: int | Sequence[int],
         temperature: float,
@@ -42,7 +43,10 @@ class Sampler:
         first_samples: Sequence[int] | None = None,
         max_new_tokens: int | None = None,
     ) -> Completions:
-        """Completions of tokenised prompts (see `generate`); max_new_tokens None: rollout.max_completion_length."""
+        """Completions of tokenised prompts (see `generate`).
+
+        max_new_tokens: None: rollout.max_completion_length. examples: not needed here; see `TurnSampler`.
+        """
         return generate(
             self.model,
             params,
@@ -71,6 +75,7 @@ class Verified(NamedTuple):
       texts: decoded.
       correct: [R] raw correctness; reasons: [R] the verdicts' reasons; answers: [R] those that were read, or None.
       rewards: [R] the weighted sum of the parts; parts: [R] each, by name, NaN where one says nothing.
+      formatted: [R] the value of the format that evaluations report.
     """
 
     texts: list[str]
@@ -78,6 +83,7 @@ class Verified(NamedTuple):
     reasons: list[str]
     answers: list[str | None]
     rewards: np.ndarray
+    formatted: np.ndarray
     parts: dict[str, np.ndarray]
 
 
@@ -119,7 +125,7 @@ class Rewarder:
         real = np.arange(n) < np.array(counts)[:, None]
         own = own_share(sum(counts))
         examples = [e for e, count in zip(examples, counts, strict=True) for _ in range(count)][own]
-        examples = [self.examples[e.index] if isinstance(e, Prompt) else e for e in examples]
+        examples = self.examples_of(examples)
         rows = zip(completions.tokens[real][own], completions.lengths[real][own], strict=True)
         completion_ids = [row[:length].tolist() for row, length in rows]
         texts = [self.tokenizer.decode(ids) for ids in completion_ids]
@@ -131,6 +137,7 @@ class Rewarder:
             lengths=completions.lengths[real][own].tolist(),
             truncated=completions.truncated[real][own].tolist(),
             max_length=T,
+            **self._of_turns(completions, real, own, completion_ids),
             prefill=self.prefill,
             overlong_cache_length=self.config.overlong_cache_length,
         )
@@ -138,12 +145,30 @@ class Rewarder:
         outputs = dataclasses.replace(outputs, correct=[v.correct for v in verdicts])
         rewards, parts = compose(outputs, weights_of(self.config.parts), dict(self.config.functions))
         reasons = [v.reason for v in verdicts]
-        return _columns(texts, outputs.correct, reasons, [v.answer for v in verdicts], rewards, parts)
+        formatted = list(map(FORMATS[self.config.format], outputs.as_read))
+        return _columns(texts, outputs.correct, reasons, [v.answer for v in verdicts], rewards, formatted, parts)
+
+    def examples_of(self, prompts: Sequence[Prompt | Example]) -> list[Example]:
+        """The examples of prompts; examples stay as they are."""
+        return [self.examples[p.index] if isinstance(p, Prompt) else p for p in prompts]
+
+    def _of_turns(
+        self, completions: Completions, real: np.ndarray, own: slice, completion_ids: Sequence[Sequence[int]]
+    ) -> dict[str, Sequence[Any]]:
+        """The fields of `Outputs` that rollouts of several turns have."""
+        if completions.loss_mask is None:
+            return {}
+        starts = completions.last_turn_starts[real][own]
+        return {
+            "last_turns": [self.tokenizer.decode(ids[at:]) for ids, at in zip(completion_ids, starts, strict=True)],
+            "environment_rewards": completions.environment_rewards[real][own].tolist(),
+        }
 
     def _verdicts(self, outputs: Outputs) -> list[Verdict]:
-        """Verifiers see the prefill too; functions of the user's get the completions as they are, as TRL's do."""
-        start = "" if ":" in self.task else self.prefill
-        texts = [start + text for text in outputs.texts]
+        """Verifiers see the prefill too; functions of the user's get the outputs as they are, as TRL's do."""
+        if ":" in self.task:
+            outputs = dataclasses.replace(outputs, prefill="")
+        texts = outputs.as_read
         golds = outputs.columns["gold"]
         return self.pool.score(texts, golds, self.task, self.config.deadline_s, columns=outputs.arguments())
 
@@ -156,28 +181,31 @@ def gathered(own: Verified) -> Verified:
         own.reasons,
         own.answers,
         own.rewards.tolist(),
+        own.formatted.tolist(),
         *(p.tolist() for p in own.parts.values()),
     )
-    texts, correct, reasons, answers, rewards, *parts = zip(*exchange([*zip(*columns, strict=True)]), strict=True)
-    return _columns(texts, correct, reasons, answers, rewards, dict(zip(own.parts, parts, strict=True)))
+    rows = exchange([*zip(*columns, strict=True)])
+    texts, correct, reasons, answers, rewards, formatted, *parts = zip(*rows, strict=True)
+    return _columns(texts, correct, reasons, answers, rewards, formatted, dict(zip(own.parts, parts, strict=True)))
 
 
-def _columns(texts, correct, reasons, answers, rewards, parts) -> Verified:
+def _columns(texts, correct, reasons, answers, rewards, formatted, parts) -> Verified:
     return Verified(
         list(texts),
         np.array(correct, bool),
         list(reasons),
         list(answers),
         np.array(rewards, np.float32),
+        np.array(formatted, float),
         {name: np.array(values) for name, values in parts.items()},
     )
 
 
 def rollout_groups(
-    sampler: Sampler, rewarder: Rewarder, params: Params, requests: Sequence[Request], key: jax.Array, version: int,
-    clock: PhaseClock,
+    sampler: Callable[..., Completions], rewarder: Rewarder, params: Params, requests: Sequence[Request],
+    key: jax.Array, version: int, clock: PhaseClock,
 ) -> list[Group]:  # fmt: skip
-    """One verified group a request, in order. version: the policy's."""
+    """One verified group a request, in order. sampler: a `Sampler` or `TurnSampler`; version: the policy's."""
     prompts = [request.prompt for request in requests]
     counts = [request.count for request in requests]
     with clock.phase("sample"):
@@ -186,6 +214,7 @@ def rollout_groups(
             [prompt.tokens for prompt in prompts],
             [prompt.uid for prompt in prompts],
             key,
+            rewarder.examples_of(prompts),
             num_generations=counts,
             first_samples=[request.first for request in requests],
             temperature=sampler.config.temperature,
@@ -215,4 +244,5 @@ def _group(request: Request, c: Completions, place: int, verified: Verified, own
         policy_versions=np.full(n, version),
         reasons=tuple(verified.reasons[own]),
         parts={name: values[own] for name, values in verified.parts.items()},
+        loss_mask=None if c.loss_mask is None else c.loss_mask[place, :n],
     )

@@ -31,6 +31,7 @@ from pods_jax.training.experience import Rewarder, Sampler
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reference import Scorer, make_scorer
+from pods_jax.training.turns import TurnSampler, check_environment
 from pods_jax.training.warm_start import warm_started_params
 
 
@@ -55,7 +56,7 @@ class Run:
     base: Params | None
     ref_params: Params | None
     update: Callable
-    sampler: Sampler
+    sampler: Sampler | TurnSampler
     rewarder: Rewarder
     scorer: Scorer
     stream: PromptStream
@@ -127,7 +128,7 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Cal
         base=base,
         ref_params=_reference(config, base, trained) if config.objective.beta else None,
         update=update_function(config, model, mesh),
-        sampler=Sampler(model, data.tokenizer, config.rollout, batch_sharding(sampling_mesh)),
+        sampler=_sampler(config, data, model, sampling_mesh),
         rewarder=_rewarder(config, data, pool),
         scorer=make_scorer(config, model, mesh),
         stream=PromptStream(data.train.examples, data.train.tokens, config.seed),
@@ -135,6 +136,14 @@ def make_run(config: Config, data: RunData, pool: RewardPool, on_warm_start: Cal
         clock=PhaseClock(),
         totals=new_totals(),
     )
+
+
+def _sampler(config: Config, data: RunData, model: Decoder, mesh: jax.sharding.Mesh) -> Sampler | TurnSampler:
+    sampler = Sampler(model, data.tokenizer, config.rollout, batch_sharding(mesh))
+    if config.environment.name is None:
+        return sampler
+    check_environment(config.environment, data.tokenizer, data.train.examples[0])
+    return TurnSampler(sampler, config.environment)
 
 
 def _rewarder(config: Config, data: RunData, pool: RewardPool) -> Rewarder:
