@@ -10,7 +10,7 @@ from pods_jax.data.examples import Example
 from pods_jax.environments.environment import register
 
 MAX_CHARS = 100
-_EXPRESSION = re.compile(r"[-+*/().0-9 ]*\Z")
+_EXPRESSION = re.compile(r"[-+( ]*\.?[0-9][-+*/().0-9 ]*\Z")
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _UNARY = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 
@@ -35,12 +35,18 @@ class Calculator:
         before, called, _ = text.rpartition("=")
         if not called:
             return "", 0.0, True
-        value = calculated(_EXPRESSION.search(before[-MAX_CHARS:])[0])
+        expression = _EXPRESSION.search(before[-MAX_CHARS - 1 :])
+        value = expression and calculated(expression[0])
         return ("error", 0.0, False) if value is None else (written(value), self.call_reward, False)
 
 
 def calculated(expression: str) -> Fraction | None:
-    """The value of an expression of digits, + - * / and parentheses, which is not run; None if it has none."""
+    """The value of an expression of digits, + - * / and parentheses, which is not run.
+
+    None if it has none, or is longer than `MAX_CHARS`.
+    """
+    if len(expression) > MAX_CHARS:
+        return None
     try:
         return _value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ZeroDivisionError, KeyError):

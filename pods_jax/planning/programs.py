@@ -173,6 +173,8 @@ def programs(run: RunShapes) -> Iterator[Program]:
     """All programs that the training loop runs on the devices in a step, at their largest shapes."""
     objective = run.config.objective
     yield sampling(run)
+    if run.config.environment.name is not None and run.config.environment.max_turns > 1:
+        yield later_turn(run)
     if objective.beta:
         yield scoring(run)
     if objective.steps_per_generation > 1 and objective.old_logprobs == "recompute":
@@ -206,6 +208,18 @@ def sampling(run: RunShapes) -> Program:
         runs=len(layouts),
         unknown_trips=max(T - 1, 1),
     )
+
+
+def later_turn(run: RunShapes) -> Program:
+    """Decoding of a later turn of all rollouts; the prompt of each is its own, and as long as a rollout may be."""
+    r = run.config.rollout
+    own_prompts = {
+        "num_prompts": r.num_prompts * r.num_generations,
+        "num_generations": 1,
+        "max_prompt_length": r.max_prompt_length + r.max_completion_length,
+    }
+    config = dataclasses.replace(run.config, rollout=dataclasses.replace(r, **own_prompts))
+    return dataclasses.replace(sampling(dataclasses.replace(run, config=config)), name="later turn")
 
 
 def _passes(run: RunShapes, chunk: int) -> list[Layout]:
@@ -337,6 +351,7 @@ def batch_shapes(run: RunShapes) -> Batch:
         behaviour_logprobs=token,
         old_logprobs=token if has_old else None,
         ref_logprobs=token if objective.loss_beta else None,
+        loss_mask=None if run.config.environment.name is None else completions.update(dtype="bool"),
     )
 
 

@@ -14,7 +14,7 @@ from pods_jax.planning.collectives import Traffic, traffic
 from pods_jax.planning.programs import Program, RunShapes, programs, run_shapes
 
 Say = Callable[[str], None]
-PROGRAMS = ("sampling", "scoring", "rescoring", "update")
+PROGRAMS = ("sampling", "later turn", "scoring", "rescoring", "update")
 """Names of the programs that a step may have."""
 
 

@@ -30,17 +30,32 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """
     rewards = [g.rewards[np.isfinite(g.rewards)] for g in groups]
     lengths = np.concatenate([g.own_lengths for g in groups])
-    return {
-        "reward": _mean(rewards),
-        "reward_std": _std(np.concatenate(rewards)),
-        "frac_reward_zero_std": float(np.mean([len(r) == 0 or r.max() == r.min() for r in rewards])),
-        "frac_reward_invalid": 1.0 - _mean([np.isfinite(g.rewards) for g in groups]),
-        "accuracy": _mean([g.correct for g in groups]),
-        "completions/mean_length": float(lengths.mean()),
-        "completions/min_length": float(lengths.min()),
-        "completions/max_length": float(lengths.max()),
-        "completions/clipped_ratio": _mean([g.truncated for g in groups]),
-    } | verdict_metrics(groups)
+    return (
+        {
+            "reward": _mean(rewards),
+            "reward_std": _std(np.concatenate(rewards)),
+            "frac_reward_zero_std": float(np.mean([len(r) == 0 or r.max() == r.min() for r in rewards])),
+            "frac_reward_invalid": 1.0 - _mean([np.isfinite(g.rewards) for g in groups]),
+            "accuracy": _mean([g.correct for g in groups]),
+            "completions/mean_length": float(lengths.mean()),
+            "completions/min_length": float(lengths.min()),
+            "completions/max_length": float(lengths.max()),
+            "completions/clipped_ratio": _mean([g.truncated for g in groups]),
+        }
+        | verdict_metrics(groups)
+        | turn_metrics(groups)
+    )
+
+
+def turn_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Turns of the policy, and tokens of observations, in a rollout; empty without an environment."""
+    masks = [g.loss_mask for g in groups if g.loss_mask is not None]
+    if not masks:
+        return {}
+    turns = np.concatenate([(np.diff(mask, axis=1, prepend=False) & mask).sum(1) for mask in masks])
+    observed = np.concatenate([g.lengths - g.own_lengths for g in groups])
+    means = {"turns/mean": turns.mean(), "turns/max": turns.max(), "turns/observation_tokens": observed.mean()}
+    return {name: float(value) for name, value in means.items()}
 
 
 def candidate_metrics(groups: Sequence[Group]) -> dict[str, float]:

@@ -33,6 +33,7 @@ def completions() -> Completions:
 @pytest.fixture
 def rewarder():
     methods = {"decode": lambda ids: TEXTS[ids[0]], "encode_prompt": lambda *_: [], "absent_ids": lambda _: ()}
+    methods["encode_observation"] = lambda *_: []
     tokenizer = types.SimpleNamespace(**methods, eos_ids=(0,), pad_id=0, vocab_size=9)
     example = Example("p", "5", "k", columns={"target": 7, "gold": "not this"})
     with RewardPool(1) as pool:
