@@ -218,7 +218,7 @@ def _rewards(config: Config) -> Iterator[str]:
 def _environment(config: Config) -> Iterator[str]:
     e = config.environment
     if e.name in ENVIRONMENTS:
-        yield from environment_problems(e.name, e.options)
+        yield from environment_problems(e.name, dict(e.options))
     parts = config.reward.parts
     if e.name is None and not isinstance(parts, str) and "environment" in parts:
         yield "reward.parts: 'environment' is what an environment gives: set environment.name"

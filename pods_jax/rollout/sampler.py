@@ -29,6 +29,7 @@ class Completions(NamedTuple):
       truncated: [P, n] whether the row reached T without an end-of-sequence token.
       loss_mask: [P, n, T] the tokens that the policy sampled, in rows of several turns; None: all `lengths` of them.
       environment_rewards: [P, n] the sums of what environments gave; None without one.
+      last_turns: [P, n] the number of tokens before the last turn; None: 0.
     """
 
     tokens: Int[np.ndarray, "P n T"]
@@ -37,19 +38,12 @@ class Completions(NamedTuple):
     truncated: Bool[np.ndarray, "P n"]
     loss_mask: Bool[np.ndarray, "P n T"] | None = None
     environment_rewards: Float[np.ndarray, "P n"] | None = None
+    last_turns: Int[np.ndarray, "P n"] | None = None
 
     @property
     def own_lengths(self) -> Int[np.ndarray, "P n"]:
         """The number of tokens that the policy sampled."""
         return self.lengths if self.loss_mask is None else self.loss_mask.sum(-1)
-
-    @property
-    def last_turn_starts(self) -> Int[np.ndarray, "P n"]:
-        """The number of tokens before the policy's last turn."""
-        if self.loss_mask is None:
-            return np.zeros_like(self.lengths)
-        observed = ~self.loss_mask & (np.arange(self.tokens.shape[-1]) < self.lengths[..., None])
-        return np.where(observed.any(-1), observed.shape[-1] - observed[..., ::-1].argmax(-1), 0)
 
 
 def generate(

@@ -158,7 +158,7 @@ class Rewarder:
         """The fields of `Outputs` that rollouts of several turns have."""
         if completions.loss_mask is None:
             return {}
-        starts = completions.last_turn_starts[real][own]
+        starts = completions.last_turns[real][own]
         return {
             "last_turns": [self.tokenizer.decode(ids[at:]) for ids, at in zip(completion_ids, starts, strict=True)],
             "environment_rewards": completions.environment_rewards[real][own].tolist(),

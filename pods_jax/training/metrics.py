@@ -48,7 +48,10 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def turn_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Turns of the policy, and tokens of observations, in a rollout; empty without an environment."""
+    """Turns of the policy, between which are observations, and the tokens of these in a rollout.
+
+    Empty without an environment.
+    """
     masks = [g.loss_mask for g in groups if g.loss_mask is not None]
     if not masks:
         return {}

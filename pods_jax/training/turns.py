@@ -186,10 +186,12 @@ class Rollouts:
     def completions(self) -> Completions:
         """The rows as completions."""
         P, n, T = self._first.tokens.shape
-        mask = np.zeros((P, n, T), bool)
-        rewards = np.zeros((P, n), np.float32)
-        whole = self._first._replace(loss_mask=mask, environment_rewards=rewards)
-        rows = (self._tokens, self._logprobs, self._lengths, self._truncated, self._mask, self._rewards)
+        whole = self._first._replace(
+            loss_mask=np.zeros((P, n, T), bool),
+            environment_rewards=np.zeros((P, n), np.float32),
+            last_turns=np.zeros((P, n), np.int32),
+        )
+        rows = (self._tokens, self._logprobs, self._lengths, self._truncated, self._mask, self._rewards, self._starts)
         for out, own in zip(whole, rows, strict=True):
             out[self.prompt, self.sample] = own
         return whole

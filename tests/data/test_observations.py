@@ -10,17 +10,16 @@ from pods_jax.data.tokenizers import CharTokenizer, load_tokenizer
 from pods_jax.errors import UserError
 
 WORDS = ["</s>", "<s>", "[system]", "[user]", "[tool]", "[assistant]", "be", "hello", "well", "kind", "?", "</t>"]
-PLAIN = "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
-ENDED = (
-    "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }} </t> {% endfor %}"
-    "{% if add_generation_prompt %}[assistant]{% endif %}"
-)
+ANSWER = "{% if add_generation_prompt %}[assistant]{% endif %}"
+PLAIN = "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}" + ANSWER
+ENDED = "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }} </t> {% endfor %}" + ANSWER
 LLAMA2 = (
     "{% for m in messages %}{% if m.role == 'assistant' %}[assistant] {{ m.content }} </s> "
-    "{% elif m.role == 'user' %}<s> [user] {{ m.content }} {% else %}{{ raise_exception('no role ' + m.role) }}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
-)
-"""An end of a turn that ends completions, none, and one that stands before the next message's beginning."""
+    "{% elif m.role == 'user' %}<s> [user] {{ m.content }} "
+    "{% else %}{{ raise_exception('no role ' + m.role) }}{% endif %}{% endfor %}"
+) + ANSWER
+DROPS_TOOLS = "{% for m in messages if m.role != 'tool' %}{{ m.content }}{% endfor %}"
+"""The templates end no turn; every turn, by an id that ends completions; the model's turns; and drop messages."""
 
 
 def words(folder, chat_template, **options):
@@ -54,7 +53,7 @@ def test_turns_and_observations_together_are_the_templates_rendering(tmp_path, t
         ids(f"be {end}"),
         tokenizer.encode_observation("well", role),
     ]
-    assert sum(pieces, []) == ids(whole)
+    assert [token for piece in pieces for token in piece] == ids(whole)
 
 
 def test_a_turn_that_has_not_its_end_gets_the_templates(tmp_path):
@@ -84,10 +83,7 @@ def test_without_a_template_an_observation_is_its_text(tmp_path):
     ("template", "message"),
     [
         (LLAMA2, r"failed: .*no role tool \(on an observation as a message of environment\.role = 'tool'\)"),
-        (
-            "{% for m in messages if m.role != 'tool' %}{{ m.content }}{% endfor %}",
-            r"drops messages of environment\.role = 'tool'",
-        ),
+        (DROPS_TOOLS, r"drops messages of environment\.role = 'tool'"),
         ("{{ messages[-1].content }}", "drops the model's earlier turns"),
     ],
     ids=["refused", "left out", "last message only"],

@@ -13,6 +13,7 @@ import pytest
 
 from pods_jax.config.schema import from_mapping
 from pods_jax.config.validate import violations
+from pods_jax.data import Example
 from pods_jax.environments import register
 from pods_jax.errors import UserError
 from pods_jax.groups import Request, joined
@@ -23,6 +24,8 @@ from pods_jax.training import Reporter, train
 from pods_jax.training.experience import rollout_groups
 from pods_jax.training.prompts import load_data
 from pods_jax.training.run import make_run
+from pods_jax.training.threads import DaemonThreads
+from pods_jax.training.turns import Partners
 
 KEY = jax.random.key(0)
 EOS = 1
@@ -255,3 +258,24 @@ def test_mistakes_in_the_config_are_named(turns, environment, message):
 def test_an_observation_that_cannot_be_written_is_an_error_at_the_start(make):
     with pytest.raises(UserError, match="no id for the character 'E' in 'HELLO'"):
         make(name="loud")
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def test_each_process_steps_the_environments_of_its_share(monkeypatch, turns):
+    """The shares' answers, one after the other, are those of a process alone."""
+    config = built(turns).environment
+    examples = [Example(f"{i % 3}1=", "") for i in range(5)]
+    live = np.array([0, 2, 3, 4])
+    texts = ["12", "0", "", "210"]
+
+    def answers(share):
+        monkeypatch.setattr("pods_jax.training.turns.own_share", lambda size: share)
+        with DaemonThreads(2) as threads:
+            return Partners(config, examples, threads).step(live, texts)
+
+    whole = answers(slice(0, 5))
+    assert [step.observation for step in whole] == ["012", "20", "0", "110"]
+    assert answers(slice(0, 2)) + answers(slice(2, 5)) == whole
+    assert answers(slice(1, 2)) == []
