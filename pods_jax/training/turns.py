@@ -175,7 +175,7 @@ class Rollouts:
     def answered(self, rollouts: Int[np.ndarray, " k"], partners: Partners) -> dict[int, str]:
         """Shows whole turns to the environments. Returns the observations of rollouts that go on, by their numbers."""
         whole = rollouts[~self._truncated[rollouts]]
-        steps = partners.step(whole, [self._turn(i) for i in whole])
+        steps = partners.step(whole, [self._turn(i) for i in whole.tolist()])
         self._rewards[whole] += [step.reward for step in steps]
         return {int(i): step.observation for i, step in zip(whole, steps, strict=True) if not step.done}
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import parrot  # noqa: F401 - registers the environment
 import pytest
@@ -100,8 +101,8 @@ def test_a_turns_logprobs_are_those_of_the_policy_that_has_seen_all_before(make)
     run = make()
     [group] = groups_of(run, [Request(*run.stream.next(1), 8)])
     prompt = group.request.prompt.tokens
-    rows = np.concatenate([np.tile(np.int32(prompt), (8, 1)), group.tokens], axis=1)
-    sizes = np.full(8, len(prompt)), group.lengths
+    rows = jnp.asarray(np.concatenate([np.tile(np.int32(prompt), (8, 1)), group.tokens], axis=1))
+    sizes = jnp.full(8, len(prompt)), jnp.asarray(group.lengths)
     expected = token_logprobs(run.model, run.state.params, rows, *sizes, max_completion_length=14)
     assert group.loss_mask[:, 4:].any()
     np.testing.assert_allclose(
