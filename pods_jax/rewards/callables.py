@@ -59,7 +59,8 @@ def check_function(name: str, gold: str, columns: Mapping[str, Any]) -> None:
     Raises:
       UserError: as in `call`.
     """
-    row = {"prompts": "", "completion_ids": [], "lengths": 0, "kind": ""} | dict(columns) | {"gold": gold}
+    row = {"prompts": "", "completion_ids": [], "lengths": 0, "last_turns": gold, "kind": ""}
+    row |= dict(columns) | {"gold": gold}
     call(name, [gold], **{column: [value] for column, value in row.items()})
 
 

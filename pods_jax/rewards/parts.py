@@ -29,7 +29,7 @@ class Outputs:
 
     Attributes:
       texts: the completions; completion_ids: their token ids.
-      last_turns: the part of each completion that verifiers and formats read: of several turns, the last.
+      last_turns: the last turn of each completion, which verifiers and formats read; None: completions have one turn.
       lengths: their lengths in tokens; max_length: the limit of these.
       columns: the fields of their examples by name: "prompts", "gold", "kind", and every column of the data set.
       correct: raw correctness.
@@ -54,12 +54,16 @@ class Outputs:
     @property
     def as_read(self) -> list[str]:
         """The outputs as verifiers and formats read them, with the prefill."""
-        return [self.prefill + text for text in (self.texts if self.last_turns is None else self.last_turns)]
+        return [self.prefill + text for text in self._last_turns]
 
     def arguments(self) -> dict[str, Sequence[Any]]:
         """The arguments of a user's function, beside the completions."""
-        turns = {} if self.last_turns is None else {"last_turns": self.last_turns}
-        return dict(self.columns) | turns | {"completion_ids": self.completion_ids, "lengths": self.lengths}
+        own = {"completion_ids": self.completion_ids, "lengths": self.lengths, "last_turns": self._last_turns}
+        return dict(self.columns) | own
+
+    @property
+    def _last_turns(self) -> Sequence[str]:
+        return self.texts if self.last_turns is None else self.last_turns
 
 
 NORMALIZE_EPSILON = 1e-4
