@@ -163,8 +163,8 @@ class Program:
     given: dict[str, int]
     within: dict[str, int]
     beside: int
-    flops: float
-    read_bytes: float
+    flops: int | float
+    read_bytes: int
     runs: int = 1
     unknown_trips: int = 1
 

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from pods_jax.config.schema import from_mapping
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, make_mesh, replicated
-from pods_jax.planning.programs import lower_sampler
+from pods_jax.planning.programs import batch_shapes, lower_sampler, programs, run_shapes
 from pods_jax.rollout import generate, sampler
 from pods_jax.rollout.decode import Drawing
 from pods_jax.rollout.layout import block_tokens, kv_bytes
@@ -58,3 +59,20 @@ def test_the_last_program_of_a_call_is_lowered_from_shapes(monkeypatch, chunk_si
     last = ("begin" if chunk_size >= T else "proceed", arguments(lowered.args_info))
     assert last in called
     assert called[-1][0] == last[0]
+
+
+def test_a_later_turn_is_planned_with_all_that_came_before_as_its_prompt(tiny):
+    """Every rollout has a prompt of its own then: 5 tokens of the problem and 4 of turns, in a bucket of 12."""
+    tiny.environment.name, tiny.environment.max_turns = "calculator", 1
+    devices = jax.devices()[:1]
+    one_turn = [p.name for p in programs(run_shapes(from_mapping(tiny)[0], devices))]
+    assert one_turn == ["sampling", "update"]
+    tiny.environment.max_turns = 2
+    run = run_shapes(from_mapping(tiny)[0], devices)
+    first, later, update = programs(run)
+    assert later.name == "later turn"
+    token = kv_bytes(run.model.config, jnp.float32)
+    assert first.within["KV cache"] == token * (4 * 6 + 4 * 8 * 4)
+    assert later.within["KV cache"] == token * 4 * 8 * (12 + 4)
+    assert batch_shapes(run).loss_mask.shape == batch_shapes(run).completions.shape
+    assert update.name == "update"
