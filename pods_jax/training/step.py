@@ -134,7 +134,7 @@ def _completed(run: Run, batch: Batch, first: bool) -> Batch:
 
 
 @jax.jit
-def _high_entropy(entropies: jax.Array, mask: jax.Array, quantile: float) -> jax.Array:
+def _high_entropy(entropies: jax.Array, mask: jax.Array, quantile: float | jax.Array) -> jax.Array:
     """The tokens [P, m, T] whose entropy is at least the quantile over all tokens (Wang et al. 2025, 2506.01939)."""
     return mask & (entropies >= jnp.nanquantile(jnp.where(mask, entropies, jnp.nan), quantile))
 
