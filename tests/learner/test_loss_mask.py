@@ -87,30 +87,39 @@ def options_of(loss_type, surrogate, level, correction):
     }
 
 
+def rows() -> Batch:
+    """The batch's rollouts without their prompts, [P M, ...]."""
+    rollouts = batch()._replace(prompts=None, prompt_lengths=None)
+    return jax.tree.map(lambda x: x.reshape(P * M, *x.shape[2:]), rollouts)
+
+
+@functools.cache
+def loss_and_gradient(names):
+    """(log-probabilities of the policy, the old one, the reference, the behaviour) -> loss, metrics, and gradient."""
+    mask = jnp.asarray(own().reshape(P * M, T))
+    options = options_of(*names) | {"max_completion_length": LIMIT}
+
+    def loss(logprobs, old, reference, behaviour):
+        others = {"ref_logprobs": reference, "behaviour_logprobs": behaviour}
+        return policy_loss(logprobs, old, rows().advantages, mask, **others, **options)
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+
 @pytest.mark.parametrize("names", COMBINATIONS, ids=str)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1.0, 30.0, 1e4]))
 def test_observations_change_no_loss_and_have_no_gradient(names, seed, scale):
     """To the bit, whatever all four policies think of them."""
     noise = np.float32(np.random.default_rng(seed).normal(0, scale, (4, P * M, T)))
-    rows = jax.tree.map(lambda x: x.reshape(P * M, *x.shape[2:]), batch()._replace(prompts=None, prompt_lengths=None))
     mask = own().reshape(P * M, T)
-    plain = rows.behaviour_logprobs - 0.1, rows.old_logprobs, rows.ref_logprobs, rows.behaviour_logprobs
+    plain = rows().behaviour_logprobs - 0.1, rows().old_logprobs, rows().ref_logprobs, rows().behaviour_logprobs
     noisy = [jnp.where(mask, x, x + more) for x, more in zip(plain, noise, strict=True)]
-
-    @jax.jit
-    @functools.partial(jax.value_and_grad, has_aux=True)
-    def loss(logprobs, old, reference, behaviour):
-        return policy_loss(
-            logprobs, old, rows.advantages, mask, ref_logprobs=reference, behaviour_logprobs=behaviour,
-            max_completion_length=LIMIT, **options_of(*names),
-        )  # fmt: skip
-
-    expected = loss(*plain)
-    found = loss(*noisy)
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
-    assert not np.asarray(expected[1])[~mask].any()
-    assert np.asarray(expected[1])[mask].any()
+    expected = loss_and_gradient(names)(*plain)
+    jax.tree.map(np.testing.assert_array_equal, loss_and_gradient(names)(*noisy), expected)
+    gradient = np.asarray(expected[1])
+    assert not gradient[~mask].any()
+    assert gradient[mask].any()
 
 
 # ---------------------------------------------------------------- the update
@@ -140,15 +149,15 @@ def expected_update(names):
     """Loss and gradient, from the definition, on the rollouts that count."""
     b = batch()
     counts = np.flatnonzero(b.lengths)
-    rows = jax.tree.map(lambda x: x.reshape(P * M, *x.shape[2:])[counts], b._replace(prompts=None, prompt_lengths=None))
-    mask = own().reshape(P * M, T)[counts]
+    counting = jax.tree.map(lambda x: x[counts], rows())
+    mask = jnp.asarray(own().reshape(P * M, T)[counts])
 
     def loss(params):
         scores = group_logprobs(MODEL, params, b.prompts, b.prompt_lengths, b.completions, entropy_gradient=True)
         logprobs, entropies = (x.reshape(P * M, T)[counts] for x in scores)
         value, _ = policy_loss(
-            logprobs, rows.old_logprobs, rows.advantages, mask, ref_logprobs=rows.ref_logprobs,
-            behaviour_logprobs=rows.behaviour_logprobs, max_completion_length=LIMIT, **options_of(*names),
+            logprobs, counting.old_logprobs, counting.advantages, mask, ref_logprobs=counting.ref_logprobs,
+            behaviour_logprobs=counting.behaviour_logprobs, max_completion_length=LIMIT, **options_of(*names),
         )  # fmt: skip
         entropy = jnp.where(mask, entropies, 0.0).sum() / mask.sum()
         return value - 0.1 * entropy, entropy
