@@ -54,6 +54,7 @@ class Group:
       policy_versions: [n] version of the policy that generated each: the step after which it was taken.
       reasons: the n reasons of the verdicts (see `pods_jax.rewards.Verdict`).
       parts: [n] each, the parts of the rewards by name; NaN where a part has no value.
+      loss_mask: [n, T] False for the tokens of observations, and for padding; None: there are no observations.
     """
 
     request: Request
@@ -67,10 +68,26 @@ class Group:
     policy_versions: np.ndarray
     reasons: tuple[str, ...] = ()
     parts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    loss_mask: np.ndarray | None = None
+
+    @property
+    def own_mask(self) -> np.ndarray:
+        """[n, T] the tokens that the policy sampled."""
+        whole = np.arange(self.tokens.shape[1]) < self.lengths[:, None]
+        return whole if self.loss_mask is None else self.loss_mask
+
+    @property
+    def own_lengths(self) -> np.ndarray:
+        """[n] the number of tokens that the policy sampled."""
+        return self.lengths if self.loss_mask is None else self.loss_mask.sum(1)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The fields of `ARRAYS` by name, without one that is None."""
+        return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
 
-ARRAYS = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
-"""The names of a group's fields that are arrays with an entry for each rollout."""
+ARRAYS = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions", "loss_mask")
+"""The names of a group's fields that are arrays with an entry for each rollout; loss_mask may be None."""
 
 
 def joined(groups: Sequence[Group]) -> Group:
@@ -81,7 +98,7 @@ def joined(groups: Sequence[Group]) -> Group:
         texts=sum((g.texts for g in groups), ()),
         reasons=sum((g.reasons for g in groups), ()),
         parts={name: np.concatenate([g.parts[name] for g in groups]) for name in first.parts},
-        **{name: np.concatenate([getattr(g, name) for g in groups]) for name in ARRAYS},
+        **{name: np.concatenate([getattr(g, name) for g in groups]) for name in first.arrays()},
     )
 
 
@@ -92,7 +109,7 @@ def subset(group: Group, rows: np.ndarray) -> Group:
         texts=tuple(group.texts[i] for i in rows),
         reasons=tuple(group.reasons[i] for i in rows) if group.reasons else (),
         parts={name: values[rows] for name, values in group.parts.items()},
-        **{name: getattr(group, name)[rows] for name in ARRAYS},
+        **{name: values[rows] for name, values in group.arrays().items()},
     )
 
 
@@ -110,7 +127,7 @@ def pack_groups(groups: Sequence[Group]) -> dict:
         "texts": list(whole.texts),
         "reasons": list(whole.reasons),
         "parts": dict(whole.parts),
-    } | {name: getattr(whole, name) for name in ARRAYS}
+    } | whole.arrays()
 
 
 def unpack_groups(state: Mapping) -> list[Group]:
@@ -123,7 +140,7 @@ def unpack_groups(state: Mapping) -> list[Group]:
         texts=tuple(state["texts"]),
         reasons=tuple(state["reasons"]),
         parts=state["parts"],
-        **{name: state[name] for name in ARRAYS},
+        **{name: state[name] for name in ARRAYS if name in state},
     )
     rows = np.split(np.arange(len(whole.rewards)), np.cumsum(state["sizes"])[:-1])
     return [dataclasses.replace(subset(whole, r), request=q) for r, q in zip(rows, requests, strict=True)]

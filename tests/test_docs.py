@@ -58,7 +58,7 @@ def test_the_guide_to_extending_works(tiny, tmp_path):
     shutil.copytree(ROOT / "pods_jax", tmp_path / "pods_jax")
     guide = "".join((ROOT / "docs" / name).read_text() for name in ("extending.md", "allocation.md"))
     files = re.findall(r"```python\n# (pods_jax/\S+)\n(.*?)```", guide, re.DOTALL)
-    assert len(files) == 5
+    assert len(files) == 6
     for name, code in files:
         (tmp_path / name).write_text(code)
     for key, value in re.findall(r"`--config\.(\S+)=(\w+)", guide):
@@ -74,6 +74,8 @@ def test_the_guide_to_extending_works(tiny, tmp_path):
     assert record.config["data"]["name"] == "copying"
     assert record.config["allocation"]["name"] == "nearest_half"
     assert record.config["objective"]["loss_type"] == "sqrt_length"
+    assert record.config["environment"]["name"] == "second_try"
+    assert all(m["turns/mean"] >= 1 for m in record.metrics)
     assert len(record.metrics) == 2
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from pods_jax.groups import ARRAYS, Group, Prompt, Request, joined, subset
+from pods_jax.groups import Group, Prompt, Request, joined, subset
 
 
 def group(count, first, version):
@@ -43,6 +43,6 @@ def test_subset_takes_rows_of_everything():
     assert part.request == Request(whole.request.prompt, 2, "pilot", 0)
     assert part.texts == ("3", "1")
     assert len(part.reasons) == 2
-    for name in ARRAYS:
-        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[[3, 1]])
+    for name, values in whole.arrays().items():
+        np.testing.assert_array_equal(getattr(part, name), values[[3, 1]])
     np.testing.assert_array_equal(part.parts["correctness"], [3, 1])

@@ -18,6 +18,7 @@ FORBIDDEN = {part: (*(other for other in LEAVES if other != part), *SAMPLE_AND_T
     "learner": ("rollout", "rewards", "data", "allocation", "training", "planning"),
     "rollout": ("rewards", "data", "allocation", "training", "planning"),
     "parallel": ("models", *SAMPLE_AND_TRAIN),
+    "environments": (*(leaf for leaf in LEAVES if leaf != "data"), *SAMPLE_AND_TRAIN),
     "analysis": ("models", "parallel", *SAMPLE_AND_TRAIN),
 }
 """Package -> packages that no file in it may import."""

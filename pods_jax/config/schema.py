@@ -171,6 +171,22 @@ class RolloutConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class EnvironmentConfig:
+    """The policy's partner in rollouts of several turns (docs/extending.md)."""
+
+    name: str | None = None
+    """Registered environment; None: a rollout has one turn."""
+    options: FrozenConfigDict = dataclasses.field(default_factory=FrozenConfigDict)
+    """Options of the environment."""
+    max_turns: int = 4
+    """Turns of the policy after which a rollout ends."""
+    role: str = "user"
+    """Role of observations in the chat template, such as "user" or "tool"."""
+    num_threads: int = 16
+    """Environments of a process that step at the same time."""
+
+
+@dataclasses.dataclass(frozen=True)
 class AllocationConfig:
     """The rule that spends rollouts on prompts (docs/allocation.md)."""
 
@@ -428,6 +444,7 @@ class Config:
     data: DataConfig = DataConfig()
     reward: RewardConfig = RewardConfig()
     rollout: RolloutConfig = RolloutConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
     allocation: AllocationConfig = AllocationConfig()
     selection: SelectionConfig = SelectionConfig()
     objective: ObjectiveConfig = ObjectiveConfig()

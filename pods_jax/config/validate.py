@@ -8,6 +8,8 @@ from pods_jax.allocation import ALLOCATORS, option_problems
 from pods_jax.config.schema import PROJECTIONS, Config, RewardConfig, raise_problems
 from pods_jax.data import DATASETS
 from pods_jax.data.chat import SYSTEM_ROLES
+from pods_jax.environments import ENVIRONMENTS
+from pods_jax.environments import option_problems as environment_problems
 from pods_jax.errors import UserError
 from pods_jax.learner.optimizer import OPTIMIZERS
 from pods_jax.models.attention import NAMES as ATTENTION
@@ -30,6 +32,7 @@ _POSITIVE = (
     "reward.deadline_s", "reward.num_workers", "model.hidden_size", "model.intermediate_size",
     "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
     "warm_start.learning_rate", "lora.alpha", "objective.sapo_temperature_pos", "objective.sapo_temperature_neg",
+    "environment.max_turns", "environment.num_threads",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "rollout.top_k", "objective.beta", "objective.epsilon", "objective.epsilon_high", "objective.ddof",
@@ -53,7 +56,8 @@ MIN_TEMPERATURE = 1e-4
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
     checks = (
-        _ranges, _names, _objective, _rewards, _evaluation_sets, _allocation, engine_problems, _sizes, _logging,
+        _ranges, _names, _objective, _rewards, _environment, _evaluation_sets, _allocation, engine_problems, _sizes,
+        _logging,
     )  # fmt: skip
     return [problem for check in checks for problem in check(config)]
 
@@ -124,6 +128,7 @@ def _names(config: Config) -> Iterator[str]:
         "reward.format": FORMATS,
         "reward.multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
         "allocation.name": ALLOCATORS,
+        "environment.name": ENVIRONMENTS,
         "selection.rule": RULES,
         "objective.advantage_estimator": ADVANTAGES,
         "objective.statistics": ("kept", "group"),
@@ -226,6 +231,15 @@ def _rewards(config: Config) -> Iterator[str]:
         except UserError as error:
             yield str(error)
     yield from _parts(r)
+
+
+def _environment(config: Config) -> Iterator[str]:
+    e = config.environment
+    if e.name in ENVIRONMENTS:
+        yield from environment_problems(e.name, dict(e.options))
+    parts = config.reward.parts
+    if e.name is None and not isinstance(parts, str) and "environment" in parts:
+        yield "reward.parts: 'environment' is what an environment gives: set environment.name"
 
 
 def _evaluation_sets(config: Config) -> Iterator[str]:

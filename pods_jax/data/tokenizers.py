@@ -61,6 +61,14 @@ class Tokenizer(Protocol):
         """The ids (at least one) of a prompt to which the model answers. earlier: the messages before `user`."""
         ...
 
+    def encode_observation(self, text: str, role: str = "user", ended: bool = True) -> list[int]:
+        """The ids that follow a turn of the model's: an observation, and all that comes before the model's next turn.
+
+        role: of the observation's message in a chat template.
+        ended: True if the turn has the id that ends it; False: the ids begin with that id, if the template has one.
+        """
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, without special tokens and without ids that end a completion."""
         ...
@@ -91,6 +99,9 @@ class CharTokenizer:
 
     def encode_prompt(self, user: str, system: str | None = None, earlier: Sequence[Message] = ()) -> list[int]:
         return _not_empty(self.encode(_plain(user, system, earlier)), "")
+
+    def encode_observation(self, text: str, role: str = "user", ended: bool = True) -> list[int]:
+        return self.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self._chars[i] for i in ids)
@@ -125,6 +136,7 @@ class HFTokenizer:
         self._ids = list(self._backend.get_vocab(with_added_tokens=True).values())
         self.vocab_size = 1 + max(self._ids)
         self._chat = _chat_template(vocabulary, self._options)
+        self._turn_ends: dict[str, int] = {}
 
     @property
     def dated(self) -> bool:
@@ -148,6 +160,39 @@ class HFTokenizer:
                 f"the prompt ends with {shown(self._backend.id_to_token(ids[-1]))}, which ends an answer: {shown(text)}"
             )
         return ids
+
+    def encode_observation(self, text: str, role: str = "user", ended: bool = True) -> list[int]:
+        """As the chat template writes it; without a template, the plain text.
+
+        Raises:
+          UserError: the template fails on such a message, or leaves it out.
+        """
+        if self._chat is None:
+            return self._encode(text, special=False)
+        if role not in self._turn_ends:
+            self._turn_ends[role] = self._turn_end(role)
+        ids = self._encode(self._after_turn(text, role), special=False)
+        return ids[self._turn_ends[role] :] if ended else ids
+
+    def _turn_end(self, role: str) -> int:
+        """The number of ids that the template writes after a turn of the model's, up to the first that ends it."""
+        between, found, _ = self._after_turn(_OBSERVATION, role).partition(_OBSERVATION)
+        if not found:
+            raise UserError(f"the chat template of {self._chat.place} drops messages of environment.role = '{role}'")
+        ids = self._encode(between, special=False)
+        return next((i + 1 for i, token in enumerate(ids) if token in self.eos_ids), 0)
+
+    def _after_turn(self, observation: str, role: str) -> str:
+        """The text that the template writes after a turn of the model's."""
+        messages = [{"role": "user", "content": "."}, {"role": "assistant", "content": _TURN}]
+        try:
+            text = self._chat.render([*messages, {"role": role, "content": observation}])
+        except UserError as error:
+            raise UserError(f"{error} (on an observation as a message of environment.role = '{role}')") from error
+        _, found, after = text.partition(_TURN)
+        if not found:
+            raise UserError(f"the chat template of {self._chat.place} drops the model's earlier turns")
+        return after
 
     def decode(self, ids: Sequence[int]) -> str:
         ids = [i for i in ids if i not in self.eos_ids]
@@ -213,6 +258,10 @@ class HFTokenizer:
             return False
         return True
 
+
+_TURN = "(a turn)"
+_OBSERVATION = "(an observation)"
+"""Stand-ins by which the places of messages in a rendered conversation are found."""
 
 SYSTEM_HINT = (
     "; without the system message it works: data.system_role = 'user' puts it before the user's, 'none' leaves it out"

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from pods_jax.buckets import bucket, ceil_div, pad_prompts
 from pods_jax.config.schema import Config
 from pods_jax.groups import Group
+from pods_jax.objective.losses import completion_mask
 
 NO_ROWS = np.zeros(0, int)
 
@@ -22,6 +23,7 @@ class Batch(NamedTuple):
       completions: [P, m, T] right-padded token ids; lengths: [P, m], 0 for a rollout that is left out of the loss.
       advantages: [P, m].
       behaviour_logprobs: [P, m, T] from the sampler, for the mismatch metric and its correction.
+      loss_mask: [P, m, T] False for the tokens of observations, on which nothing is trained; None: there are none.
       old_logprobs: [P, m, T] under the policy that the ratio is taken against; None: the current one (ratio 1).
       ref_logprobs: [P, m, T] under the KL's reference; None without KL.
       policy_mask: [P, m, T] the tokens whose surrogate counts; None: all.
@@ -42,6 +44,13 @@ class Batch(NamedTuple):
     versions: Int[Array, "P m"] | None = None
     left_out_lengths: Int[Array, "P m"] | None = None
     left_out_tokens: Int[Array, "P m"] | None = None
+    loss_mask: Bool[Array, "P m T"] | None = None
+
+    @property
+    def own_mask(self) -> Bool[Array, "P m T"]:
+        """The tokens that the policy sampled; none of rollouts that are left out."""
+        mask = completion_mask(self.lengths, self.completions.shape[-1])
+        return mask if self.loss_mask is None else mask & self.loss_mask
 
 
 class Kept(NamedTuple):
@@ -98,6 +107,7 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
         versions=np.zeros((count, size), np.int32),
         left_out_lengths=_flat((count, size), [k.group.lengths[rows] for k in kept for rows in _left_out(k)]),
         left_out_tokens=_flat((count, size), [_counting_tokens(k) for k in kept]),
+        loss_mask=np.zeros((count, size, T), bool) if any(k.group.loss_mask is not None for k in kept) else None,
     )
     for i, (group, rows, advantages, *_) in enumerate(blocks):
         own = i, slice(len(rows))
@@ -106,6 +116,8 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
         batch.advantages[own] = advantages
         batch.behaviour_logprobs[own] = group.logprobs[rows, :T]
         batch.versions[own] = group.policy_versions[rows]
+        if batch.loss_mask is not None:
+            batch.loss_mask[own] = group.own_mask[rows, :T]
     if config.objective.old_logprobs == "behaviour":
         return batch._replace(old_logprobs=batch.behaviour_logprobs)
     return batch
@@ -118,7 +130,7 @@ def _left_out(kept: Kept) -> list[np.ndarray]:
 
 def _counting_tokens(kept: Kept) -> np.ndarray:
     """The number of tokens that count, of each row of `_left_out`."""
-    idle = kept.group.lengths[kept.rows] if kept.idle else NO_ROWS
+    idle = kept.group.own_lengths[kept.rows] if kept.idle else NO_ROWS
     return np.concatenate([idle, np.zeros(len(kept.masked), int)])
 
 

@@ -117,15 +117,15 @@ class _Program:
         (loss, grads, sums), logprobs = _accumulate(step, micro, self.widths(batch.completions.shape[-1]))
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        metrics = {name: value / batch.lengths.sum() for name, value in sums.items()}  # NaN where nothing is trained on
+        metrics = {name: value / micro.mask.sum() for name, value in sums.items()}  # NaN where nothing is trained on
         metrics |= {"loss": loss, "grad_norm": norm, "skipped_updates": 1 - finite}
         state = jax.lax.cond(finite, self._stepped, lambda state, _: state, state, grads)
         return state, metrics, joined(logprobs)
 
     def _micro_batches(self, batch: Batch) -> Micro:
         """The batch, its mask and its tokens' weights, each cut into micro-batches."""
-        P, m, T = batch.completions.shape
-        mask = completion_mask(batch.lengths, T)
+        P, m, _ = batch.completions.shape
+        mask = batch.own_mask
         weights = self._token_weights(batch, mask)
         bonus = None
         if self.objective.entropy_coef:

@@ -123,12 +123,15 @@ def with_adapters_settings(lora: LoraConfig) -> LoraConfig:
     """The settings with those of the adapter in `lora.path`, if there is one, where they are at their defaults.
 
     Raises:
-      UserError: the folder's settings cannot be read, or are not what `lora` computes.
+      UserError: there is no such folder, its settings cannot be read, or they are not what `lora` computes.
     """
     if lora.path is None:
         return lora
+    folder = Path(lora.path).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"lora.path = '{lora.path}': there is no such folder")
     default = LoraConfig()
-    own = _read_config(Path(lora.path).expanduser() / CONFIG)
+    own = _read_config(folder / CONFIG)
     names = ("rank", "alpha", "target_modules")
     return dataclasses.replace(lora, **{n: getattr(own, n) for n in names if getattr(lora, n) == getattr(default, n)})
 

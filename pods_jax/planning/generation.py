@@ -73,12 +73,27 @@ def generation(run: RunShapes) -> Iterator[Program]:
 
     Of the later chunks the last one, which has the largest cache, is compiled.
     """
-    g = _generation(run)
+    yield from _programs(_first_turn(run), "prefill", "sampling")
+
+
+def later_turns(run: RunShapes) -> Iterator[Program]:
+    """ "later turn", and "later prefill" before it where one chunk has not all tokens: a turn after an observation.
+
+    The prompt of each rollout is its own, and as long as a rollout may be.
+    """
+    r = run.config.rollout
+    rollouts = sum(largest_round(run.config))
+    turns = _generation(run, [1] * rollouts, r.max_prompt_length + r.max_completion_length)
+    yield from _programs(turns, "later prefill", "later turn")
+
+
+def _programs(g: Generation, prefill: str, sampling: str) -> Iterator[Program]:
+    run = g.run
     weights = _weight_parts(run)
     passes = len(g.layouts)
     beside = sum(run.held().values()) - (weights["other weights"] if run.samples_own_embeddings() else 0)
     first = Program(
-        name="sampling" if g.chunk == g.T else "prefill",
+        name=sampling if g.chunk == g.T else prefill,
         lower=functools.partial(_lower, g, last=False),
         given=weights,
         within={"KV cache": g.cache(g.chunk)},
@@ -92,7 +107,7 @@ def generation(run: RunShapes) -> Iterator[Program]:
         return
     later = len(g.later_chunks)
     yield Program(
-        name="sampling",
+        name=sampling,
         lower=functools.partial(_lower, g, last=True),
         given=weights | {"KV cache": g.cache(g.T)},
         within={},
@@ -104,16 +119,19 @@ def generation(run: RunShapes) -> Iterator[Program]:
     )
 
 
-def _generation(run: RunShapes) -> Generation:
+def _first_turn(run: RunShapes) -> Generation:
+    return _generation(run, largest_round(run.config), run.config.rollout.max_prompt_length)
+
+
+def _generation(run: RunShapes, counts: list[int], prompt_length: int) -> Generation:
     r = run.config.rollout
-    counts = largest_round(run.config)
     chunk = min(r.chunk_size, r.max_completion_length)
     token_bytes = kv_bytes(run.model.config, run.sampled["embed"].dtype, run.sampling_mesh)
     layouts = planned_passes(
-        counts, token_bytes, r.max_prompt_length, r.max_completion_length, num_shards(run.sampling_mesh), chunk,
+        counts, token_bytes, prompt_length, r.max_completion_length, num_shards(run.sampling_mesh), chunk,
         r.max_cache_bytes_per_device,
     )  # fmt: skip
-    return Generation(run, counts, bucket(r.max_prompt_length), r.max_completion_length, chunk, layouts)
+    return Generation(run, counts, bucket(prompt_length), r.max_completion_length, chunk, layouts)
 
 
 def _weight_parts(run: RunShapes) -> dict[str, int]:

@@ -13,7 +13,7 @@ from pods_jax.learner.batch import block_size, num_blocks
 from pods_jax.models.lora import adapt
 from pods_jax.parallel import batch_sharding, num_shards
 from pods_jax.planning import flops
-from pods_jax.planning.generation import generation
+from pods_jax.planning.generation import generation, later_turns
 from pods_jax.planning.run_shapes import Program, RunShapes, device_bytes
 from pods_jax.training.reference import make_scorer
 from pods_jax.training.run import update_function
@@ -23,6 +23,8 @@ def programs(run: RunShapes) -> Iterator[Program]:
     """All programs that the training loop runs on the devices in a step, at their largest shapes."""
     objective = run.config.objective
     yield from generation(run)
+    if run.config.environment.name is not None and run.config.environment.max_turns > 1:
+        yield from later_turns(run)
     if objective.beta:
         yield scoring(run)
     if objective.steps_per_generation > 1 and objective.old_logprobs == "recompute":
@@ -110,6 +112,7 @@ def batch_shapes(run: RunShapes) -> Batch:
         behaviour_logprobs=token,
         old_logprobs=token if has_old else None,
         ref_logprobs=token if objective.loss_beta else None,
+        loss_mask=None if run.config.environment.name is None else completions.update(dtype="bool"),
     )
 
 

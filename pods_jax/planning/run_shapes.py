@@ -153,7 +153,7 @@ class Program:
     given: dict[str, int]
     within: dict[str, int]
     beside: int
-    flops: float
+    flops: int | float
     runs: int = 1
     unknown_trips: int = 1
     spared_bytes: float = 0.0

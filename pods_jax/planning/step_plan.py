@@ -16,7 +16,7 @@ from pods_jax.planning.programs import programs
 from pods_jax.planning.run_shapes import Program, RunShapes, run_shapes
 
 Say = Callable[[str], None]
-PROGRAMS = ("prefill", "sampling", "scoring", "rescoring", "update")
+PROGRAMS = ("prefill", "sampling", "later prefill", "later turn", "scoring", "rescoring", "update")
 """Names of the programs that a step may have."""
 
 

@@ -13,12 +13,11 @@ import functools
 import inspect
 import math
 import reprlib
-import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pods_jax.errors import UserError
+from pods_jax.errors import UserError, raised
 from pods_jax.registry import load_named
 from pods_jax.rewards.verdict import VERIFIERS, Verdict, Verifier, compared, no_answer
 
@@ -44,9 +43,7 @@ def call(name: str, completions: Sequence[str], /, **columns: Sequence[Any]) -> 
     try:
         result = _result(name, completions, columns)
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-        raise UserError(f"reward function '{name}' raised {' '.join(what.split())}") from error
+        raise UserError(f"reward function '{name}' raised {raised(error)}") from error
     return _values(name, result, len(completions))
 
 
@@ -56,7 +53,8 @@ def check_function(name: str, gold: str, columns: Mapping[str, Any]) -> None:
     Raises:
       UserError: as in `call`.
     """
-    row = {"prompts": "", "completion_ids": [], "lengths": 0, "kind": ""} | dict(columns) | {"gold": gold}
+    row = {"prompts": "", "completion_ids": [], "lengths": 0, "last_turns": gold, "kind": ""}
+    row |= dict(columns) | {"gold": gold}
     call(name, [gold], **{column: [value] for column, value in row.items()})
 
 

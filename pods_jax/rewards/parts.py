@@ -29,10 +29,12 @@ class Outputs:
 
     Attributes:
       texts: the completions; completion_ids: their token ids.
+      last_turns: the last turn of each completion, which verifiers and formats read; None: completions have one turn.
       lengths: their lengths in tokens; max_length: the limit of these.
       columns: the fields of their examples by name: "prompts", "gold", "kind", and every column of the data set.
       correct: raw correctness.
       truncated: whether the limit cut the completion.
+      environment_rewards: what each one's environment gave in all; empty without one.
       prefill: beginning of the output that the prompts' template wrote (see `extract.prefill`); formats read it too.
       overlong_cache_length: number of tokens before the limit over which `overlong` falls; None: a fifth of the limit.
     """
@@ -44,12 +46,24 @@ class Outputs:
     lengths: Sequence[int]
     truncated: Sequence[bool]
     max_length: int
+    last_turns: Sequence[str] | None = None
+    environment_rewards: Sequence[float] = ()
     prefill: str = ""
     overlong_cache_length: int | None = None
 
+    @property
+    def as_read(self) -> list[str]:
+        """The outputs as verifiers and formats read them, with the prefill."""
+        return [self.prefill + text for text in self._last_turns]
+
     def arguments(self) -> dict[str, Sequence[Any]]:
         """The arguments of a user's function, beside the completions."""
-        return dict(self.columns) | {"completion_ids": self.completion_ids, "lengths": self.lengths}
+        own = {"completion_ids": self.completion_ids, "lengths": self.lengths, "last_turns": self._last_turns}
+        return dict(self.columns) | own
+
+    @property
+    def _last_turns(self) -> Sequence[str]:
+        return self.texts if self.last_turns is None else self.last_turns
 
 
 NORMALIZE_EPSILON = 1e-4
@@ -61,6 +75,12 @@ PARTS: Registry[Callable[[Outputs], list[float]]] = Registry("reward part")
 def correctness(outputs: Outputs) -> list[float]:
     """1 for a correct output."""
     return [float(correct) for correct in outputs.correct]
+
+
+@PARTS.register("environment")
+def environment(outputs: Outputs) -> list[float]:
+    """The sum of the rewards that the environment gave to the turns (see `pods_jax.environments`)."""
+    return [float(reward) for reward in outputs.environment_rewards]
 
 
 @PARTS.register("truncated")
@@ -153,5 +173,5 @@ def _part(name: str, outputs: Outputs, functions: Mapping[str, str]) -> list[flo
     if name in functions:
         return call(functions[name], outputs.texts, **outputs.arguments())
     if name in FORMATS:
-        return [FORMATS[name](outputs.prefill + text) for text in outputs.texts]
+        return [FORMATS[name](output) for output in outputs.as_read]
     return PARTS[name](outputs)

@@ -28,12 +28,23 @@ class Completions(NamedTuple):
       logprobs: [P, n, T] log-probabilities of the tokens at the sampling temperature, over the full vocabulary.
       lengths: [P, n] in 0..T, the end-of-sequence token counted; 0 in rows past a prompt's own number of rollouts.
       truncated: [P, n] whether the row reached T without an end-of-sequence token.
+      loss_mask: [P, n, T] the tokens that the policy sampled, in rows of several turns; None: all `lengths` of them.
+      environment_rewards: [P, n] the sums of what environments gave; None without one.
+      last_turns: [P, n] the number of tokens before the last turn; None: 0.
     """
 
     tokens: Int[np.ndarray, "P n T"]
     logprobs: Float[np.ndarray, "P n T"]
     lengths: Int[np.ndarray, "P n"]
     truncated: Bool[np.ndarray, "P n"]
+    loss_mask: Bool[np.ndarray, "P n T"] | None = None
+    environment_rewards: Float[np.ndarray, "P n"] | None = None
+    last_turns: Int[np.ndarray, "P n"] | None = None
+
+    @property
+    def own_lengths(self) -> Int[np.ndarray, "P n"]:
+        """The number of tokens that the policy sampled."""
+        return self.lengths if self.loss_mask is None else self.loss_mask.sum(-1)
 
 
 def generate(

@@ -1,8 +1,6 @@
-"""Work in threads of their own: verification beside an evaluation, and the next step's rollouts beside a step."""
+"""The next step's rollouts, which are generated in a thread of their own while the present step goes on."""
 
 import dataclasses
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -13,40 +11,10 @@ import numpy as np
 from pods_jax.groups import Request, unpack_prompt
 from pods_jax.rollout import Completions
 from pods_jax.rollout.sampler import no_completions
+from pods_jax.training.threads import DaemonThreads
 
-
-class DaemonThread:
-    """Calls functions one after the other, in a thread that keeps no process alive.
-
-    A reward function of the user's may hang: an interrupted evaluation does not wait for it, as an executor would.
-    """
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="background", daemon=True).start()
-
-    def __enter__(self) -> "DaemonThread":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._calls.put(None)
-
-    def submit(self, function: Callable, *arguments: Any) -> Future:
-        """The result of the call, in the future."""
-        future: Future = Future()
-        self._calls.put((future, function, arguments))
-        return future
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function, arguments = call
-            try:
-                future.set_result(function(*arguments))
-            except BaseException as error:
-                future.set_exception(error)
-
-
-# ---------------------------------------------------------------- rollouts of the next step
+OF_TURNS = ("loss_mask", "environment_rewards", "last_turns")
+"""Fields of completions that those of one turn do not have."""
 
 
 class Round(NamedTuple):
@@ -71,7 +39,7 @@ class Ahead:
 
     def start(self, generate: Callable[[], Round]) -> None:
         """Begins a round, in a thread of its own. The one before must have been taken."""
-        with DaemonThread() as thread:
+        with DaemonThreads() as thread:
             self._pending = thread.submit(_timed, generate)
 
     def wait(self) -> None:
@@ -116,7 +84,7 @@ def pack_round(done: Round) -> dict[str, Any]:
         "logprobs": c.logprobs[own],
         "lengths": c.lengths,
         "truncated": c.truncated,
-    }
+    } | {name: getattr(c, name) for name in OF_TURNS if getattr(c, name) is not None}
 
 
 def unpack_round(state: Mapping[str, Any], pad_id: int) -> Round:
@@ -126,7 +94,8 @@ def unpack_round(state: Mapping[str, Any], pad_id: int) -> Round:
     own = _own(state["lengths"], state["max_new_tokens"])
     c.tokens[own] = state["tokens"]
     c.logprobs[own] = state["logprobs"]
-    return Round(requests, c._replace(lengths=state["lengths"], truncated=state["truncated"]), state["version"])
+    names = ("lengths", "truncated", *OF_TURNS)
+    return Round(requests, c._replace(**{name: state[name] for name in names if name in state}), state["version"])
 
 
 def _own(lengths: np.ndarray, max_new_tokens: int) -> np.ndarray:

@@ -12,15 +12,14 @@ from jaxtyping import Bool, Float
 
 from pods_jax.config.schema import Config
 from pods_jax.data import Example
-from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
 from pods_jax.rollout.engine import Orders, SamplingParams, serving
-from pods_jax.training.background import DaemonThread
 from pods_jax.training.checkpoint import restored_run, untrained_run
-from pods_jax.training.experience import Rewarder, Verified, gathered
+from pods_jax.training.experience import Verified, gathered
 from pods_jax.training.prompts import TokenisedExamples
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run
+from pods_jax.training.threads import DaemonThreads
 
 Record = Callable[[Mapping[str, Any]], None]
 """Takes a completion of an evaluation, as `predictions` describes it."""
@@ -110,18 +109,19 @@ def _scores(
     limit = e.max_completion_length or run.config.rollout.max_completion_length
     sampling = SamplingParams(limit, temperature, e.top_k, e.top_p)
     key = jax.random.key(run.config.seed)
-    with DaemonThread() as thread:
+    with DaemonThreads() as thread:
         batches = []
         for start in range(0, total, e.batch_size):
             ids = range(start, min(start + e.batch_size, total))
+            examples = [test.examples[i] for i in ids]
             prompts = [test.tokens[i] for i in ids]
-            c = run.engine.generate(Orders(prompts, [num_samples] * len(ids), ids, [0] * len(ids), key), sampling)
-            batches.append((ids, c, thread.submit(run.rewarder.verify_share, c, [test.examples[i] for i in ids])))
+            c = run.generate(Orders(prompts, [num_samples] * len(ids), ids, [0] * len(ids), key), sampling, examples)
+            batches.append((ids, c, thread.submit(run.rewarder.verify_share, c, examples)))
         done = [(ids, c, gathered(verified.result())) for ids, c, verified in batches]
     for ids, c, verified in done if record else ():
         for fields in predictions(test.examples, ids, c, verified, greedy=temperature == 0):
             record(fields)
-    scores = [_batch_scores(run.rewarder, c, verified) for _, c, verified in done]
+    scores = [_batch_scores(c, verified) for _, c, verified in done]
     return {k: np.concatenate([s[k] for s in scores]) for k in scores[0]}
 
 
@@ -149,15 +149,13 @@ def predictions(
         }
 
 
-def _batch_scores(rewarder: Rewarder, completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
+def _batch_scores(completions: Completions, verified: Verified) -> dict[str, np.ndarray]:
     """Scores [P] of one batch, averaged over the samples."""
-    form = FORMATS[rewarder.config.format]
-    formatted = np.array([form(rewarder.prefill + text) for text in verified.texts])
     scores = {
         "accuracy": verified.correct,
-        "format": formatted,
-        "both": verified.correct & (formatted == 1.0),
-        "mean_length": completions.lengths,
+        "format": verified.formatted,
+        "both": verified.correct & (verified.formatted == 1.0),
+        "mean_length": completions.own_lengths,
         "truncated": completions.truncated,
     }
     shape = completions.lengths.shape

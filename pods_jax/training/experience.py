@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ from pods_jax.data import Example, columns_of
 from pods_jax.data.tokenizers import Tokenizer
 from pods_jax.groups import Group, Prompt, Request
 from pods_jax.parallel.hosts import exchange, own_share
-from pods_jax.rewards import RewardPool, Verdict
+from pods_jax.rewards import FORMATS, RewardPool, Verdict
 from pods_jax.rewards.parts import Outputs, compose, weights_of
 from pods_jax.rollout import Completions
 from pods_jax.rollout.engine import Orders, SamplingParams
@@ -25,6 +25,7 @@ class Verified(NamedTuple):
       texts: decoded.
       correct: [R] raw correctness; reasons: [R] the verdicts' reasons; answers: [R] those that were read, or None.
       rewards: [R] the weighted sum of the parts; parts: [R] each, by name, NaN where one says nothing.
+      formatted: [R] the value of the format that evaluations report.
     """
 
     texts: list[str]
@@ -32,6 +33,7 @@ class Verified(NamedTuple):
     reasons: list[str]
     answers: list[str | None]
     rewards: np.ndarray
+    formatted: np.ndarray
     parts: dict[str, np.ndarray]
 
 
@@ -73,7 +75,7 @@ class Rewarder:
         real = np.arange(n) < np.array(counts)[:, None]
         own = own_share(sum(counts))
         examples = [e for e, count in zip(examples, counts, strict=True) for _ in range(count)][own]
-        examples = [self.examples[e.index] if isinstance(e, Prompt) else e for e in examples]
+        examples = self.examples_of(examples)
         rows = zip(completions.tokens[real][own], completions.lengths[real][own], strict=True)
         completion_ids = [row[:length].tolist() for row, length in rows]
         texts = [self.tokenizer.decode(ids) for ids in completion_ids]
@@ -85,6 +87,7 @@ class Rewarder:
             lengths=completions.lengths[real][own].tolist(),
             truncated=completions.truncated[real][own].tolist(),
             max_length=T,
+            **self._of_turns(completions, real, own, completion_ids),
             prefill=self.prefill,
             overlong_cache_length=self.config.overlong_cache_length,
         )
@@ -92,12 +95,30 @@ class Rewarder:
         outputs = dataclasses.replace(outputs, correct=[v.correct for v in verdicts])
         rewards, parts = compose(outputs, weights_of(self.config.parts), dict(self.config.functions))
         reasons = [v.reason for v in verdicts]
-        return _columns(texts, outputs.correct, reasons, [v.answer for v in verdicts], rewards, parts)
+        formatted = list(map(FORMATS[self.config.format], outputs.as_read))
+        return _columns(texts, outputs.correct, reasons, [v.answer for v in verdicts], rewards, formatted, parts)
+
+    def examples_of(self, prompts: Sequence[Prompt | Example]) -> list[Example]:
+        """The examples of prompts; examples stay as they are."""
+        return [self.examples[p.index] if isinstance(p, Prompt) else p for p in prompts]
+
+    def _of_turns(
+        self, completions: Completions, real: np.ndarray, own: slice, completion_ids: Sequence[Sequence[int]]
+    ) -> dict[str, Sequence[Any]]:
+        """The fields of `Outputs` that rollouts of several turns have."""
+        if completions.loss_mask is None:
+            return {}
+        starts = completions.last_turns[real][own]
+        return {
+            "last_turns": [self.tokenizer.decode(ids[at:]) for ids, at in zip(completion_ids, starts, strict=True)],
+            "environment_rewards": completions.environment_rewards[real][own].tolist(),
+        }
 
     def _verdicts(self, outputs: Outputs) -> list[Verdict]:
-        """Verifiers see the prefill too; functions of the user's get the completions as they are, as TRL's do."""
-        start = "" if ":" in self.task else self.prefill
-        texts = [start + text for text in outputs.texts]
+        """Verifiers see the prefill too; functions of the user's get the outputs as they are, as TRL's do."""
+        if ":" in self.task:
+            outputs = dataclasses.replace(outputs, prefill="")
+        texts = outputs.as_read
         golds = outputs.columns["gold"]
         return self.pool.score(texts, golds, self.task, self.config.deadline_s, columns=outputs.arguments())
 
@@ -110,19 +131,22 @@ def gathered(own: Verified) -> Verified:
         own.reasons,
         own.answers,
         own.rewards.tolist(),
+        own.formatted.tolist(),
         *(p.tolist() for p in own.parts.values()),
     )
-    texts, correct, reasons, answers, rewards, *parts = zip(*exchange([*zip(*columns, strict=True)]), strict=True)
-    return _columns(texts, correct, reasons, answers, rewards, dict(zip(own.parts, parts, strict=True)))
+    rows = exchange([*zip(*columns, strict=True)])
+    texts, correct, reasons, answers, rewards, formatted, *parts = zip(*rows, strict=True)
+    return _columns(texts, correct, reasons, answers, rewards, formatted, dict(zip(own.parts, parts, strict=True)))
 
 
-def _columns(texts, correct, reasons, answers, rewards, parts) -> Verified:
+def _columns(texts, correct, reasons, answers, rewards, formatted, parts) -> Verified:
     return Verified(
         list(texts),
         np.array(correct, bool),
         list(reasons),
         list(answers),
         np.array(rewards, np.float32),
+        np.array(formatted, float),
         {name: np.array(values) for name, values in parts.items()},
     )
 
@@ -170,4 +194,5 @@ def _group(request: Request, c: Completions, place: int, verified: Verified, own
         policy_versions=np.full(n, version),
         reasons=tuple(verified.reasons[own]),
         parts={name: values[own] for name, values in verified.parts.items()},
+        loss_mask=None if c.loss_mask is None else c.loss_mask[place, :n],
     )

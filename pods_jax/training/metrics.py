@@ -16,7 +16,6 @@ import numpy as np
 
 from pods_jax.groups import Group
 from pods_jax.learner.batch import Batch
-from pods_jax.objective.losses import completion_mask
 from pods_jax.parallel import to_host
 from pods_jax.selection.statistics import SelectionStatistics
 
@@ -31,18 +30,36 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     allocator commits more rollouts weigh more here; `candidate_metrics` has the success rate of prompts as they come.
     """
     rewards = [g.rewards[np.isfinite(g.rewards)] for g in groups]
-    lengths = np.concatenate([g.lengths for g in groups])
-    return {
-        "reward": _mean(rewards),
-        "reward_std": _std(np.concatenate(rewards)),
-        "frac_reward_zero_std": float(np.mean([len(r) == 0 or r.max() == r.min() for r in rewards])),
-        "frac_reward_invalid": 1.0 - _mean([np.isfinite(g.rewards) for g in groups]),
-        "accuracy": _mean([g.correct for g in groups]),
-        "completions/mean_length": float(lengths.mean()),
-        "completions/min_length": float(lengths.min()),
-        "completions/max_length": float(lengths.max()),
-        "completions/clipped_ratio": _mean([g.truncated for g in groups]),
-    } | verdict_metrics(groups)
+    lengths = np.concatenate([g.own_lengths for g in groups])
+    return (
+        {
+            "reward": _mean(rewards),
+            "reward_std": _std(np.concatenate(rewards)),
+            "frac_reward_zero_std": float(np.mean([len(r) == 0 or r.max() == r.min() for r in rewards])),
+            "frac_reward_invalid": 1.0 - _mean([np.isfinite(g.rewards) for g in groups]),
+            "accuracy": _mean([g.correct for g in groups]),
+            "completions/mean_length": float(lengths.mean()),
+            "completions/min_length": float(lengths.min()),
+            "completions/max_length": float(lengths.max()),
+            "completions/clipped_ratio": _mean([g.truncated for g in groups]),
+        }
+        | verdict_metrics(groups)
+        | turn_metrics(groups)
+    )
+
+
+def turn_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Turns of the policy, between which are observations, and the tokens of these in a rollout.
+
+    Empty without an environment.
+    """
+    masks = [g.loss_mask for g in groups if g.loss_mask is not None]
+    if not masks:
+        return {}
+    turns = np.concatenate([(np.diff(mask, axis=1, prepend=False) & mask).sum(1) for mask in masks])
+    observed = np.concatenate([g.lengths - g.own_lengths for g in groups])
+    means = {"turns/mean": turns.mean(), "turns/max": turns.max(), "turns/observation_tokens": observed.mean()}
+    return {name: float(value) for name, value in means.items()}
 
 
 def candidate_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -79,10 +96,9 @@ def mismatch_metrics(before: Sequence[jax.Array], batches: Sequence[Batch], curr
       current: the step of that policy.
     """
     pairs = zip(before, batches, strict=True)
-    sums, maxima = zip(*(_differences(x, b.behaviour_logprobs, b.lengths) for x, b in pairs), strict=True)
-    sums, maxima, lengths, ages = map(
-        _flat_on_host, (sums, maxima, [b.lengths for b in batches], [current - b.versions for b in batches])
-    )
+    sums, maxima, lengths = zip(*(_differences(x, b) for x, b in pairs), strict=True)
+    ages = [current - b.versions for b in batches]
+    sums, maxima, lengths, ages = map(_flat_on_host, (sums, maxima, lengths, ages))
     metrics = dict.fromkeys((f"{_DIFFERENCE}/mean", f"{_DIFFERENCE}/max"), float("nan"))
     for age in np.unique(ages[lengths > 0]):
         own = (lengths > 0) & (ages == age)
@@ -99,11 +115,11 @@ def _flat_on_host(arrays: Sequence[jax.Array]) -> np.ndarray:
 
 
 @jax.jit
-def _differences(logprobs: jax.Array, behaviour_logprobs: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Sum and maximum [P, m] of each rollout's absolute differences."""
-    own = completion_mask(lengths, logprobs.shape[-1])
-    gaps = jnp.where(own, jnp.abs(logprobs - behaviour_logprobs), 0.0)
-    return gaps.sum(-1), gaps.max(-1)
+def _differences(logprobs: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Sum and maximum [P, m] of each rollout's absolute differences, and the number of its tokens."""
+    own = batch.own_mask
+    gaps = jnp.where(own, jnp.abs(logprobs - batch.behaviour_logprobs), 0.0)
+    return gaps.sum(-1), gaps.max(-1), own.sum(-1)
 
 
 def verdict_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -169,7 +185,7 @@ def new_totals() -> Totals:
 def count_generated(totals: Totals, groups: Sequence[Group]) -> None:
     """Books a round of rollouts, in all and by the stage of their requests (`rollouts/STAGE`, `tokens/STAGE`)."""
     for group in groups:
-        for unit, amount in _amounts(group.lengths).items():
+        for unit, amount in _amounts(group.own_lengths).items():
             stage = f"{unit}/{group.request.stage}"
             totals[stage] = totals.get(stage, 0.0) + amount
             totals[f"{unit}/generated"] += amount
@@ -184,7 +200,7 @@ def count_trained(totals: Totals, lengths: Iterable[np.ndarray]) -> None:
 
 def settle(totals: Totals, held: Sequence[Group]) -> dict[str, float]:
     """Books as discarded all that is neither trained nor held; returns `rollouts/buffered` and `tokens/buffered`."""
-    buffered = _amounts(np.concatenate([np.empty(0, int), *(g.lengths for g in held)]))
+    buffered = _amounts(np.concatenate([np.empty(0, int), *(g.own_lengths for g in held)]))
     for unit, amount in buffered.items():
         totals[f"{unit}/discarded"] = totals[f"{unit}/generated"] - totals[f"{unit}/trained"] - amount
     return {f"{unit}/buffered": amount for unit, amount in buffered.items()}

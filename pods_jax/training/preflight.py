@@ -10,7 +10,7 @@ from pods_jax.data import Example
 from pods_jax.errors import UserError
 from pods_jax.io import local_path, refuse_unwritable
 from pods_jax.model_files import resolve_model_path
-from pods_jax.parallel import make_mesh, num_shards
+from pods_jax.parallel import make_meshes, num_shards
 from pods_jax.parallel.hosts import is_main
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reporting import Reporter
@@ -24,18 +24,14 @@ def check(config: Config, workdir: str | Path) -> None:
       UserError: the mesh does not fit the devices or the batch, the workdir is another config's or cannot be written,
         a model or adapter is not there, or an extra is not installed.
     """
-    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    mesh, _ = make_meshes(config.mesh)
     validate_on_devices(config, num_shards(mesh))
-    if config.mesh.sampling:
-        make_mesh(**config.mesh.sampling)
     path = local_path(workdir, "workdir")
     if is_main():  # the others write nothing there
         refuse_unwritable(path, "workdir")
     refuse_other_config(path, config)
     if config.model.path is not None:
         resolve_model_path(config.model.path)
-    if config.lora.path is not None and not Path(config.lora.path).expanduser().is_dir():
-        raise UserError(f"lora.path = '{config.lora.path}': there is no such folder")
     if config.lora.quantize_base and importlib.util.find_spec("qwix") is None:
         kind = config.lora.quantize_base
         raise UserError(f"lora.quantize_base = '{kind}' needs the package qwix: pip install -e '.[quantize]'")

@@ -107,8 +107,7 @@ def _summed_k1(
     batch = make_batch(config, everything, num_shards(mesh))
     rows = place((batch.prompts, batch.prompt_lengths, batch.completions), batch_sharding(mesh))
     references = to_host(scorer(ref_params, *rows))
-    own = np.arange(references.shape[-1]) < batch.lengths[..., None]
-    kls = iter(np.where(own, batch.behaviour_logprobs - references, 0.0).sum(-1))
+    kls = iter(np.where(batch.own_mask, batch.behaviour_logprobs - references, 0.0).sum(-1))
     summed = [np.zeros(len(g.lengths), np.float32) for g in groups]
     for kept, out in zip(everything, summed, strict=True):
         for block in blocks_of(kept, block_size(config)):

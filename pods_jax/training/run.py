@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import functools
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import optax
 from pods_jax.allocation import ALLOCATORS, Allocator
 from pods_jax.config.schema import Config
 from pods_jax.config.validate import validate_on_devices
-from pods_jax.data import PromptStream
+from pods_jax.data import Example, PromptStream
 from pods_jax.data.tokenizers import HFTokenizer, Tokenizer
 from pods_jax.errors import UserError
 from pods_jax.io import writing
@@ -29,7 +29,8 @@ from pods_jax.models.shardings import param_shardings, weight_shardings
 from pods_jax.parallel import batch_sharding, make_meshes, num_shards, place
 from pods_jax.rewards import RewardPool
 from pods_jax.rewards.extract import prefill
-from pods_jax.rollout.engine import Engine, Served, make_engine
+from pods_jax.rollout import Completions
+from pods_jax.rollout.engine import Engine, Orders, SamplingParams, Served, make_engine
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
 from pods_jax.training.background import Ahead
 from pods_jax.training.experience import Rewarder
@@ -37,6 +38,7 @@ from pods_jax.training.inputs import fingerprints, refuse_replaced
 from pods_jax.training.metrics import PhaseClock, Totals, new_totals
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reference import Scorer, make_scorer
+from pods_jax.training.turns import check_environment, generate_turns
 from pods_jax.training.warm_start import OnStep, warm_started_params
 
 
@@ -94,6 +96,13 @@ class Run:
             config=self.config.rollout,
             sharding=batch_sharding(self.sampling_mesh),
         )
+
+    def generate(self, orders: Orders, sampling: SamplingParams, examples: Sequence[Example]) -> Completions:
+        """The engine's completions, of several turns where there is an environment. examples: those of the prompts."""
+        if self.config.environment.name is None:
+            return self.engine.generate(orders, sampling)
+        partner = self.config.environment
+        return generate_turns(self.engine.generate, orders, sampling, examples, self.data.tokenizer, partner)
 
     def sampling_params(self) -> Params:
         """The policy as `generate` takes it: in model.compute_dtype, layer by layer, laid out for sampling."""
@@ -192,6 +201,9 @@ def make_run(
     validate_on_devices(config, num_shards(mesh))
     if config.rollout.ahead and jax.process_count() > 1:
         raise UserError("rollout.ahead = 1 needs a single process: in several the order of programs would differ")
+    if config.environment.name is not None:
+        [example, *_] = data.train.examples or data.test.examples
+        check_environment(config.environment, data.tokenizer, example)
     model, params = load_policy(config, data, mesh, on_warm_start)
     base, trained = split_trained(config, model, params, mesh)
     return Run(

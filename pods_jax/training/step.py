@@ -13,13 +13,13 @@ import numpy as np
 from pods_jax.allocation.base import Exhausted
 from pods_jax.buckets import bucket
 from pods_jax.config.schema import Config, ObjectiveConfig, RewardConfig
+from pods_jax.data import Example
 from pods_jax.errors import UserError
 from pods_jax.groups import Group, Request
 from pods_jax.learner import Batch
 from pods_jax.learner.batch import Kept, make_batch, update_shares
 from pods_jax.learner.optimizer import make_schedule
 from pods_jax.objective import estimate_advantages
-from pods_jax.objective.losses import completion_mask
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.rewards.parts import normalize_then_sum, weights_of
 from pods_jax.rollout.engine import Orders, SamplingParams
@@ -71,7 +71,7 @@ def train_step(run: Run, step: int) -> tuple[Metrics, list[Kept]]:
         found, changed = optimise(run, shares)
         metrics |= found
     trained = [k for share in itertools.compress(shares, changed) for k in share]
-    count_trained(run.totals, [k.group.lengths[np.unique(k.rows)] for k in trained])
+    count_trained(run.totals, [k.group.own_lengths[np.unique(k.rows)] for k in trained])
     metrics |= settle(run.totals, run.allocator.held()) | run.allocator.metrics()
     metrics |= staleness_metrics([k.group.policy_versions[np.unique(k.rows)] for k in kept], run.version)
     metrics |= rollout_metrics(generated or groups) | candidate_metrics(generated)
@@ -153,14 +153,13 @@ def _completed(run: Run, batch: Batch, first: bool) -> Batch:
     quantile = run.config.objective.top_entropy_quantile
     if quantile < 1:
         entropies = run.scorer.entropies(run.policy_params(), *rollouts)
-        batch = batch._replace(policy_mask=_high_entropy(entropies, batch.lengths, 1 - quantile))
+        batch = batch._replace(policy_mask=_high_entropy(entropies, batch.own_mask, 1 - quantile))
     return batch
 
 
 @jax.jit
-def _high_entropy(entropies: jax.Array, lengths: jax.Array, quantile: float) -> jax.Array:
+def _high_entropy(entropies: jax.Array, mask: jax.Array, quantile: float | jax.Array) -> jax.Array:
     """The tokens [P, m, T] whose entropy is at least the quantile over all tokens (Wang et al. 2025, 2506.01939)."""
-    mask = completion_mask(lengths, entropies.shape[-1])
     return mask & (entropies >= jnp.nanquantile(jnp.where(mask, entropies, jnp.nan), quantile))
 
 
@@ -207,7 +206,7 @@ def _in_turn(run: Run, step: int) -> Iterator[Round]:
             requests = run.allocator.requests(run.stream)
             claim(taken, requests)
             with run.clock.phase("sample"):
-                completions = run.engine.generate(*_task(run, requests, step)) if requests else None
+                completions = run.generate(*_task(run, requests, step)) if requests else None
             yield Round(requests, completions, run.version)
     finally:
         run.engine.release()
@@ -239,7 +238,7 @@ def _begin(run: Run, step: int) -> None:
 
     def generate() -> Round:
         try:
-            return Round(requests, run.engine.generate(*task), version)
+            return Round(requests, run.generate(*task), version)
         finally:
             run.engine.release()
 
@@ -250,9 +249,11 @@ def _broken_promise(run: Run, what: str) -> UserError:
     return UserError(f"allocation '{run.config.allocation.name}' has asks_ahead = True, and {what}")
 
 
-def _task(run: Run, requests: Sequence[Request], step: int) -> tuple[Orders, SamplingParams]:
-    """The requests of a step as its engine takes them."""
-    return orders_of(requests, step_keys(run.config.seed, step)[0]), training_params(run.config.rollout)
+def _task(run: Run, requests: Sequence[Request], step: int) -> tuple[Orders, SamplingParams, list[Example]]:
+    """The requests of a step as `Run.generate` takes them."""
+    orders = orders_of(requests, step_keys(run.config.seed, step)[0])
+    examples = run.rewarder.examples_of([request.prompt for request in requests])
+    return orders, training_params(run.config.rollout), examples
 
 
 def _verified(run: Run, done: Round) -> list[Group]:
@@ -300,7 +301,7 @@ def select_groups(config: Config, groups: Sequence[Group], key: jax.Array) -> tu
     rule = config.selection.rule
     num_kept = n if rule == "all" else min(config.selection.num_kept, n)
     rewards = _padded([_aggregated(config.reward, g) for g in groups], n, np.nan)
-    lengths = _padded([g.lengths for g in groups], n, 0)
+    lengths = _padded([g.own_lengths for g in groups], n, 0)
     masked = _padded([g.truncated for g in groups], n, 0).astype(bool) & o.mask_truncated_completions
     if rule != "all":
         rewards = np.where(masked, np.nan, rewards)
@@ -365,5 +366,4 @@ def _padded(rows: Sequence[np.ndarray], n: int, fill: float | int) -> np.ndarray
 
 def _entropies(group: Group) -> np.ndarray:
     """The mean of -log-probability over each rollout's own tokens [n] (see `pods_jax.selection.rules`)."""
-    own = np.arange(group.logprobs.shape[1]) < group.lengths[:, None]
-    return -np.where(own, group.logprobs, 0.0).sum(1) / np.maximum(group.lengths, 1)
+    return -np.where(group.own_mask, group.logprobs, 0.0).sum(1) / np.maximum(group.own_lengths, 1)

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from pods_jax.config.schema import Config, RolloutConfig
+from pods_jax.config.schema import Config, RolloutConfig, from_mapping
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, make_mesh, replicated
 from pods_jax.planning import flops
 from pods_jax.planning.generation import generation, lower_first_chunk, lower_last_chunk
+from pods_jax.planning.programs import batch_shapes, programs
 from pods_jax.planning.run_shapes import run_shapes
 from pods_jax.rollout import generate, sampler
 from pods_jax.rollout.decode import Drawing
@@ -83,3 +84,20 @@ def test_the_sampling_programs_together_decode_every_token_once(T):
         assert (last.runs, last.unknown_trips) == (2, 3)
         token = last.given["KV cache"] / (P * N * 9 + 2 * P * S)  # blocks of 4 rollouts hold their prompt again
         assert last.spared_bytes == pytest.approx(4 * P * N * token / 2)
+
+
+def test_a_later_turn_is_planned_with_all_that_came_before_as_its_prompt(tiny):
+    """Every rollout has a prompt of its own then: 5 tokens of the problem and 4 of turns, in a bucket of 12."""
+    tiny.environment.name, tiny.environment.max_turns = "calculator", 1
+    devices = jax.devices()[:1]
+    one_turn = [p.name for p in programs(run_shapes(from_mapping(tiny)[0], devices))]
+    assert one_turn == ["sampling", "update"]
+    tiny.environment.max_turns = 2
+    run = run_shapes(from_mapping(tiny)[0], devices)
+    first, later, update = programs(run)
+    assert later.name == "later turn"
+    token = kv_bytes(run.model.config, jnp.float32)
+    assert first.within["KV cache"] == token * (4 * 6 + 4 * 8 * 4)
+    assert later.within["KV cache"] == token * 4 * 8 * (12 + 4)
+    assert batch_shapes(run).loss_mask.shape == batch_shapes(run).completions.shape
+    assert update.name == "update"

@@ -103,7 +103,7 @@ def test_functions_get_trls_arguments_and_every_column():
     compose(outputs(["ab", "c"]), {"brevity": 1.0}, {"brevity": "my_rewards:brevity"})
     assert my_rewards.SEEN == {
         "prompts": ["p"] * 2, "gold": ["5"] * 2, "kind": ["k"] * 2, "target": [0, 1], "completion_ids": [[7]] * 2,
-        "lengths": [1, 1],
+        "lengths": [1, 1], "last_turns": ["ab", "c"],
     }  # fmt: skip
 
 

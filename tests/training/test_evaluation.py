@@ -1,10 +1,6 @@
 """Evaluations: on several sets, of restricted samples, and by the clock."""
 
 import itertools
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +10,7 @@ from pods_jax.config.validate import violations
 from pods_jax.io import read_jsonl
 from pods_jax.rewards import RewardPool
 from pods_jax.training import Reporter, evaluate_checkpoint, loop, train
-from pods_jax.training.evaluation import DaemonThread, evaluate, majority, pass_at
+from pods_jax.training.evaluation import evaluate, majority, pass_at
 from pods_jax.training.prompts import load_data
 from pods_jax.training.run import make_run
 
@@ -126,30 +122,6 @@ def test_mistakes_in_the_sets_are_named(tiny, sets, message):
     config, problems = from_mapping(tiny)
     assert not problems
     assert any(message in problem for problem in violations(config))
-
-
-def test_the_verifying_thread_gives_results_in_order_and_passes_errors_on():
-    with DaemonThread() as thread:
-        futures = [thread.submit(pow, 2, n) for n in range(5)] + [thread.submit(int, "x")]
-        assert [future.result(timeout=5) for future in futures[:5]] == [1, 2, 4, 8, 16]
-        with pytest.raises(ValueError, match="invalid literal"):
-            futures[5].result(timeout=5)
-
-
-def test_a_hung_reward_function_keeps_no_interrupted_evaluation_alive():
-    script = """
-import threading
-from pods_jax.training.evaluation import DaemonThread
-with DaemonThread() as thread:
-    future = thread.submit(threading.Event().wait)
-    print("hangs", flush=True)
-    future.result()
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
-        assert program.stdout.readline() == b"hangs\n"
-        time.sleep(0.5)
-        program.send_signal(signal.SIGINT)
-        assert program.wait(timeout=20) != 0
 
 
 # ---------------------------------------------------------------- pass@k and maj@k

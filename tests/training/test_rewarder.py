@@ -33,6 +33,7 @@ def completions() -> Completions:
 @pytest.fixture
 def rewarder():
     methods = {"decode": lambda ids: TEXTS[ids[0]], "encode_prompt": lambda *_: [], "absent_ids": lambda _: ()}
+    methods["encode_observation"] = lambda *_: []
     tokenizer = types.SimpleNamespace(**methods, eos_ids=(0,), pad_id=0, vocab_size=9)
     example = Example("p", "5", "k", columns={"target": 7, "gold": "not this"})
     with RewardPool(1) as pool:
@@ -61,6 +62,7 @@ def test_functions_get_completions_as_they_are_and_every_column(rewarder):
     )
     assert {
         "prompts": ["p"] * 2, "completions": list(TEXTS.values()), "completion_ids": [[1], [2]], "lengths": [1, 1],
+        "last_turns": list(TEXTS.values()),
         "gold": ["5"] * 2, "kind": ["k"] * 2, "target": [7, 7],
     } == SEEN  # fmt: skip
     np.testing.assert_array_equal(verified.rewards, np.array([np.nan, 2.0], np.float32))

@@ -1,0 +1,45 @@
+"""Threads give results in order, pass errors on, and keep no process alive."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from pods_jax.training.threads import DaemonThreads
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_results_are_in_order_and_errors_are_passed_on(count):
+    with DaemonThreads(count) as threads:
+        futures = [threads.submit(pow, 2, n) for n in range(5)] + [threads.submit(int, "x")]
+        assert [future.result(timeout=5) for future in futures[:5]] == [1, 2, 4, 8, 16]
+        with pytest.raises(ValueError, match="invalid literal"):
+            futures[5].result(timeout=5)
+        assert threads.map(pow, (2, 3), (5, 4)) == [32, 81]
+        with pytest.raises(ZeroDivisionError):
+            threads.map(divmod, (1, 1), (1, 0))
+
+
+def test_as_many_calls_as_threads_are_under_way_at_once():
+    together = threading.Barrier(3)
+    with DaemonThreads(3) as threads:
+        assert sorted(threads.map(together.wait, [5] * 3)) == [0, 1, 2]
+
+
+def test_a_hung_function_keeps_no_interrupted_process_alive():
+    script = """
+import threading
+from pods_jax.training.threads import DaemonThreads
+with DaemonThreads(2) as threads:
+    future = threads.submit(threading.Event().wait)
+    print("hangs", flush=True)
+    future.result()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+        assert program.stdout.readline() == b"hangs\n"
+        time.sleep(0.5)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(timeout=20) != 0
