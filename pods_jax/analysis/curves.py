@@ -6,7 +6,7 @@ from statistics import fmean
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from pods_jax.analysis.runs import RunRecord
 
@@ -52,7 +52,7 @@ def half_width(values: Float[np.ndarray, "S ..."]) -> np.ndarray:
     """
     if len(values) == 1:
         return np.full(values.shape[1:], np.nan)
-    factor = stats.t.ppf(0.975, len(values) - 1)
+    factor = special.stdtrit(len(values) - 1, 0.975)
     return np.asarray(factor * values.std(0, ddof=1) / np.sqrt(len(values)))
 
 
