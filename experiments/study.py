@@ -1,15 +1,17 @@
 """The study at CPU scale, in one command: runs, step costs, tables and figures.
 
-    python experiments/study.py                          # hours; the same command goes on where it was stopped
+    python experiments/study.py                          # days; the same command goes on where it was stopped
     python experiments/study.py --quick                  # a minute or two: that everything works, no results
     python experiments/study.py --part main --no-runs --document docs/results.md   # tables anew, into a document
 
 Parts: `main` (methods), `ablations` (n, m, statistics), `larger` (a policy of ten times the parameters), `allocation`
-(who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `smollm2` (the methods on a
-pretrained language model; days; what is finished is in docs/results/smollm2, and the rest goes on from there), `costs`
-(seconds per step, of which all times are made: the machine must be quiet). The comparisons are data, in
-`experiments/study/definition.py` and `smollm2.py`; docs/results.md has the results. --json ends with one line that has
-every number.
+(who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `smollm2` (methods on a language
+model; days), `costs` (seconds per step, of which all times are made: the machine must be quiet). The comparisons are
+data, in `experiments/study/definition.py` and `smollm2.py`; docs/results.md has the results.
+
+A finished run leaves a small file in OUT/runs (those of smollm2: in --records), of which tables and figures are made;
+a run whose file is there is not made again, so that a study goes on in another clone. --json ends with one line that
+has every number.
 """
 
 import argparse
@@ -42,7 +44,7 @@ def main() -> None:
     parts = PARTS if args.part == "all" else (args.part,)
     failed = {}
     if not args.no_runs:
-        failed = stages.make_runs(study, [p for p in parts if p in study.parts], workdir, args.workers, args.seeds)
+        failed = stages.make_runs(study, [p for p in parts if p in study.parts], workdir, out, args.workers, args.seeds)
         if stages.COSTS in parts:
             stages.measure_costs(study, workdir)
         if stages.SMOLLM2 in parts:

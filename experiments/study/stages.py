@@ -9,6 +9,7 @@ from pods_jax.errors import UserError
 from pods_jax.io import finite, make_folder, read_json
 from pods_jax.training import sweep
 from study import document, plots, tables, trial_tables, trials
+from study.curve_files import read_curve_file, write_curve_file
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
 from study.smollm2 import Extent, Setting
 from study.step_costs import measure
@@ -16,23 +17,46 @@ from study.tables import Numbers
 
 COSTS = "costs"
 """Name of the stage that measures step costs, beside the names of the study's parts."""
+RUNS = "runs"
+"""Folder, beside the results, of the small files of finished runs."""
 SMOLLM2 = "smollm2"
 """Name of the part with a pretrained language model."""
 
 
-def make_runs(study: Study, parts: Iterable[str], workdir: Path, workers: int, num_seeds: int | None) -> dict[str, str]:
-    """Makes the runs of some parts that are not finished. Returns the problem of each run that failed, by name.
+def make_runs(
+    study: Study, parts: Iterable[str], workdir: Path, out: Path, workers: int, num_seeds: int | None
+) -> dict[str, str]:
+    """Makes the runs of some parts that have no file in OUT/runs, and their files.
+
+    Returns:
+      the problem of each run that failed, by name.
 
     Args:
       workers: runs at a time, each on a core of its own.
       num_seeds: only the first seeds of each part; None: all.
     """
     runs = [run for part in parts for run in runs_of(study, part, workdir, num_seeds)]
+    runs = [run for run in runs if not _has_file(run, out)]
     if not runs:
         return {}
     sweep.check([run for run in runs if run.state() != "finished"])
     train = Path(__file__).parents[1] / "train.py"
-    return sweep.work_off(sweep.Sweep(train, workers, cores_per_run=1), runs)
+    failed = sweep.work_off(sweep.Sweep(train, workers, cores_per_run=1), runs)
+    for run in runs:
+        if run.state() == "finished":
+            named = {"variant": run.group, "seed": run.seed}
+            write_curve_file(_file_of(run, out), named, run.overrides, run.workdir, metric="accuracy")
+    return failed
+
+
+def _file_of(run: sweep.SweepRun, out: Path) -> Path:
+    return out / RUNS / run.group / f"{run.workdir.name}.json"
+
+
+def _has_file(run: sweep.SweepRun, out: Path) -> bool:
+    """True for a run whose file is there; UserError if that is one of another definition."""
+    file = _file_of(run, out)
+    return file.is_file() and bool(read_curve_file(file, run.overrides))
 
 
 def runs_of(study: Study, part: str, workdir: Path, num_seeds: int | None = None) -> list[sweep.SweepRun]:
@@ -98,14 +122,15 @@ def write_results(
     results = {}
     names = [table for part in parts if part in study.parts for table in study.parts[part].tables]
     costs = _read_costs(study, names, COSTS in parts, workdir)
+    runs = out / RUNS
     for name in names:
         if name in LEARNING:
             step_costs = costs[LEARNING[name].costs]
-            results[name] = tables.learning_table(LEARNING[name], workdir, step_costs)
-            plots.draw_learning(name, workdir, step_costs, out)
+            results[name] = tables.learning_table(LEARNING[name], runs, step_costs)
+            plots.draw_learning(name, runs, step_costs, out)
         else:
-            results[name] = tables.allocation_table(ALLOCATION[name], workdir)
-            plots.draw_allocation(name, workdir, out)
+            results[name] = tables.allocation_table(ALLOCATION[name], runs)
+            plots.draw_allocation(name, runs, out)
     for name, measured in costs.items():
         results[name] = tables.cost_table(measured)
         plots.draw_costs(name, measured, out)

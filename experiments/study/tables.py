@@ -1,7 +1,6 @@
 """The study's numbers, from workdirs and step costs: costs to thresholds, and their ratios. Imports no JAX."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from pods_jax.analysis.curves import Curves, curves_of, first_reach, half_width, rollouts_to_target, speed_up
 from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.errors import UserError
+from study.curve_files import read_curve_file, run_hours, run_record
 from study.definition import PODS, TARGETS, THRESHOLDS, WINDOW, Table
 from study.estimates import (
     CostModel,
@@ -42,7 +42,9 @@ class Found:
 
 
 def find(table: Table, workdir: Path) -> Found:
-    """The finished runs of a table's variants; a variant without any is left out.
+    """The finished runs of a table's variants, by workdirs or files of runs; a variant without any is left out.
+
+    workdir: has VARIANT/seed=N, the workdir of a run, or VARIANT/seed=N.json (`study.curve_files`), which is preferred.
 
     Raises:
       UserError: a baseline has none, or the variants have no seed in common.
@@ -53,19 +55,22 @@ def find(table: Table, workdir: Path) -> Found:
     seeds = sorted(set.intersection(*present.values())) if present else []
     if missing or not seeds:
         raise UserError(f"{workdir} has no finished runs of {', '.join(missing or table.variants)} with a common seed")
-    folders = {name: [workdir / name / f"seed={s}" for s in seeds] for name in present}
-    hours = sum(_hours(folder) for some in folders.values() for folder in some)
-    return Found(seeds, {name: [read_run(folder) for folder in some] for name, some in folders.items()}, hours)
+    read = {name: [_read(workdir / name / f"seed={s}") for s in seeds] for name in present}
+    hours = sum(spent for runs in read.values() for _, spent in runs)
+    return Found(seeds, {name: [run for run, _ in runs] for name, runs in read.items()}, hours)
 
 
-def _hours(folder: Path) -> float:
-    summary = json.loads((folder / "summary.json").read_text())
-    seconds = (summary.get(f"time/{part}_s", 0.0) for part in ("step", "eval", "compile"))  # some end before a step
-    return sum(seconds) / 3600
+def _read(folder: Path) -> tuple[RunRecord, float]:
+    """A run, of its file or its workdir, and its hours."""
+    file = folder.with_suffix(".json")
+    if file.is_file():
+        return run_record(file), read_curve_file(file)["hours"]
+    return read_run(folder), run_hours(folder)
 
 
 def _finished_seeds(folder: Path) -> set[int]:
-    return {int(f.parent.name.removeprefix("seed=")) for f in folder.glob("seed=*/summary.json")}
+    finished = [*(f.parent for f in folder.glob("seed=*/summary.json")), *folder.glob("seed=*.json")]
+    return {int(f.name.removeprefix("seed=").removesuffix(".json")) for f in finished}
 
 
 # ---------------------------------------------------------------- learning against wall-clock

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pods_jax.analysis.curves import Curves, Evals, cost_to_target
+from pods_jax.analysis.curves import Curves, cost_to_target
+from study.curve_files import evals_of
 from study.estimates import censored_ratio, cut, geometric_mean, mean_interval, num_censored
 from study.smollm2 import METHODS, Extent, Setting
 from study.tables import Numbers
@@ -94,13 +95,9 @@ def _row(method: str, runs: Mapping[int, Record], thresholds: Sequence[float]) -
 
 
 def _to(runs: Mapping[int, Record], threshold: float, cost: str) -> Numbers:
-    by_seed = [cost_to_target(_evals(r), threshold, cost, window=WINDOW) for r in runs.values()]
+    by_seed = [cost_to_target(evals_of(r.curve), threshold, cost, window=WINDOW) for r in runs.values()]
     reached = [spent for spent in by_seed if spent is not None]
     return dataclasses.asdict(geometric_mean(reached)) | {"by_seed": by_seed}
-
-
-def _evals(record: Record) -> Evals:
-    return [dict(zip(record.curve, values, strict=True)) for values in zip(*record.curve.values(), strict=True)]
 
 
 def _ratios(baseline: Numbers, method: Numbers, thresholds: Sequence[float]) -> Numbers:

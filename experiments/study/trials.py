@@ -1,22 +1,14 @@
-"""Trials: runs of one setting, method, learning rate and seed; the order in which they are made; their small records.
-
-A record has a run's learning curve and no weights, some kB, so that it can be committed: a study goes on from the
-records of another clone.
-"""
+"""Trials: runs of one setting, method, learning rate and seed; the order in which they are made, and their records."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from pods_jax.analysis.runs import read_run
 from pods_jax.errors import UserError
-from pods_jax.io import read_json, write_atomic
+from study.curve_files import read_curve_file, write_curve_file
 from study.rates import best_rate, next_rate
 from study.smollm2 import METHODS, Extent, Setting
-
-COLUMNS = ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
-"""What a record keeps of each evaluation beside its accuracy: totals until then."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -40,8 +32,7 @@ class Record:
 
     Attributes:
       overrides: of the config, by which a trial of another definition is told.
-      curve: by name, a value for each evaluation: "accuracy" (of greedy answers) and `COLUMNS`.
-      hours: of the run, evaluation and compilation included, on a machine that others may have used.
+      curve, hours: as in its file (`write_curve_file`).
     """
 
     trial: Trial
@@ -132,33 +123,20 @@ def read_records(extent: Extent, folder: Path) -> dict[Trial, Record]:
     settings = {setting.name: setting for setting in extent.settings}
     records = {}
     for file in sorted(folder.glob("*.json")):
-        record = _record(file)
-        if record.trial.setting not in settings:
-            continue
-        if overrides_of(settings[record.trial.setting], record.trial) != record.overrides:
-            raise UserError(f"{file} was made by another definition of the study; delete it to make the run anew")
-        records[record.trial] = record
+        found = read_curve_file(file)
+        trial = _trial(file, found["run"])
+        if trial.setting in settings:
+            overrides = overrides_of(settings[trial.setting], trial)
+            found = read_curve_file(file, overrides)
+            records[trial] = Record(trial, overrides, found["curve"], found["hours"])
     return records
 
 
-def _record(file: Path) -> Record:
-    found = read_json(file)
+def _trial(file: Path, run: Mapping[str, Any]) -> Trial:
     try:
-        return Record(Trial(**found["trial"]), tuple(found["overrides"]), found["curve"], found["hours"])
-    except (KeyError, TypeError) as error:
+        return Trial(**run)
+    except TypeError as error:
         raise UserError(f"{file} is no record of a trial: {error}") from error
-
-
-def write_record(trial: Trial, overrides: Sequence[str], workdir: Path, folder: Path) -> Record:
-    """Writes the record of a finished run in a workdir to FOLDER/NAME.json."""
-    evals = read_run(workdir).evals
-    summary = read_json(workdir / "summary.json")
-    curve = {"accuracy": [e["greedy_accuracy"] for e in evals]} | {key: [e[key] for e in evals] for key in COLUMNS}
-    hours = sum(summary.get(f"time/{part}_s", 0.0) for part in ("step", "eval", "compile")) / 3600
-    record = Record(trial, tuple(overrides), curve, round(hours, 3))
-    text = json.dumps(dataclasses.asdict(record), indent=None)
-    write_atomic(folder / f"{trial.name}.json", text.replace('], "', '],\n"').replace('}, "', '},\n"') + "\n")
-    return record
 
 
 def make_all(
@@ -179,5 +157,6 @@ def make_all(
         made = make(settings[trial.setting], trial, overrides)
         if isinstance(made, str):
             return {trial.name: made}
-        write_record(trial, overrides, made, folder)
+        file = folder / f"{trial.name}.json"
+        write_curve_file(file, dataclasses.asdict(trial), overrides, made, metric="greedy_accuracy")
     return {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from study import tables
-from study.definition import ALLOCATION, ANSWERS, VARIANTS
+from study.definition import ALLOCATION, ANSWERS, LEARNING, VARIANTS
 from study.document import blocks_of
 from study.smollm2 import FULL_EXTENT
 from study.stages import read_results
@@ -67,6 +67,19 @@ def test_rollouts_and_their_ratios_follow_from_those_of_the_seeds(name):
 def test_numbers_of_the_language_model_follow_from_the_records_of_its_runs():
     records = read_records(FULL_EXTENT, DOCS / "results" / "smollm2")
     assert finite(trial_table(FULL_EXTENT, records)) == RESULTS["smollm2"]
+
+
+@pytest.mark.parametrize("name", [*LEARNING, *ALLOCATION])
+def test_tables_follow_from_the_files_of_their_runs(name):
+    runs = DOCS / "results" / "runs"
+    table = (LEARNING | ALLOCATION)[name]
+    if not all((runs / variant).is_dir() for variant in table.variants):
+        pytest.skip("the curves of these runs were not kept")
+    if name in ALLOCATION:
+        derived = tables.allocation_table(table, runs)
+    else:
+        derived = tables.learning_table(table, runs, RESULTS[table.costs])
+    assert finite(derived) == RESULTS[name]
 
 
 def test_every_answer_is_measured():

@@ -6,6 +6,7 @@ import math
 import pytest
 from made_study import SIZES, make_costs, make_run
 from study import document, plots, tables
+from study.curve_files import write_curve_file
 from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS
 
 from pods_jax.errors import UserError
@@ -163,3 +164,15 @@ def test_one_seed_has_no_intervals_and_its_table_is_the_same_from_a_file(tmp_pat
     block = document.learning_block(learnt)
     assert " % [-, -]" in block
     assert document.learning_block(json.loads(json.dumps(finite(learnt)))) == block
+
+
+def test_tables_are_the_same_from_the_small_files_of_runs(tmp_path, workdir):
+    costs = make_costs(tmp_path, SIZES)
+    table = LEARNING["main"]
+    for name in table.variants:
+        for seed in range(3):
+            file = tmp_path / "runs" / name / f"seed={seed}.json"
+            write_curve_file(file, {"variant": name, "seed": seed}, (), workdir / name / f"seed={seed}", "accuracy")
+    assert finite(tables.learning_table(table, tmp_path / "runs", costs)) == finite(
+        tables.learning_table(table, workdir, costs)
+    )

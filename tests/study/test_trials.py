@@ -1,11 +1,13 @@
 """Trials of a language model: their order, the choice of rates, and records that a study goes on from."""
 
+import dataclasses
 import json
 
 import pytest
 from made_study import make_run
+from study.curve_files import write_curve_file
 from study.smollm2 import FULL_EXTENT, METHODS, QUICK_EXTENT, Extent, Setting
-from study.trials import Record, Trial, chosen_rate, make_all, next_trial, overrides_of, read_records, write_record
+from study.trials import Record, Trial, chosen_rate, make_all, next_trial, overrides_of, read_records
 
 from pods_jax.config.load import load_config
 from pods_jax.config.validate import validate_on_devices
@@ -115,18 +117,17 @@ def test_a_study_goes_on_from_its_records(tmp_path):
 def test_a_record_is_small_whole_and_of_one_definition(tmp_path):
     trial = Trial("a-P1", "pods", 2e-5, 0)
     overrides = overrides_of(SETTINGS[0], trial)
-    written = write_record(trial, overrides, finished_run(tmp_path / "run"), tmp_path)
     file = tmp_path / f"{trial.name}.json"
+    run = finished_run(tmp_path / "run")
+    written = write_curve_file(file, dataclasses.asdict(trial), overrides, run, "greedy_accuracy")
     assert file.stat().st_size < 5000
     read = read_records(EXTENT, tmp_path)[trial]
-    assert (read.trial, read.overrides, read.curve, read.hours) == (
-        written.trial, written.overrides, written.curve, written.hours
-    )  # fmt: skip
+    assert (read.trial, read.overrides, read.curve) == (trial, overrides, written["curve"])
     assert read.curve["rollouts/generated"][-1] == 160 * 1024
     assert read.hours == 1.0
     file.write_text(file.read_text().replace("rate=2e-05", "rate=3e-05"))
     with pytest.raises(UserError, match="another definition"):
         read_records(EXTENT, tmp_path)
     file.write_text("{}")
-    with pytest.raises(UserError, match="no record"):
+    with pytest.raises(UserError, match="no file of a run"):
         read_records(EXTENT, tmp_path)
