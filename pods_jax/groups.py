@@ -54,6 +54,8 @@ class Group:
       policy_versions: [n] version of the policy that generated each: the step after which it was taken.
       reasons: the n reasons of the verdicts (see `pods_jax.rewards.Verdict`).
       parts: [n] each, the parts of the rewards by name; NaN where a part has no value.
+      drawn_logprobs: [n, T] log-probabilities in the distribution that the tokens were drawn from; None where that is
+        the full one, of `logprobs`.
     """
 
     request: Request
@@ -67,10 +69,21 @@ class Group:
     policy_versions: np.ndarray
     reasons: tuple[str, ...] = ()
     parts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    drawn_logprobs: np.ndarray | None = None
+
+    @property
+    def behaviour_logprobs(self) -> np.ndarray:
+        """Log-probabilities [n, T] in the distribution that the tokens were drawn from."""
+        return self.logprobs if self.drawn_logprobs is None else self.drawn_logprobs
 
 
 ARRAYS = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions")
-"""The names of a group's fields that are arrays with an entry for each rollout."""
+"""The names of a group's fields that are arrays with an entry for each rollout, in every group."""
+
+
+def array_names(group: Group) -> tuple[str, ...]:
+    """The names of all of a group's fields that are arrays with an entry for each rollout."""
+    return ARRAYS if group.drawn_logprobs is None else (*ARRAYS, "drawn_logprobs")
 
 
 def joined(groups: Sequence[Group]) -> Group:
@@ -81,7 +94,7 @@ def joined(groups: Sequence[Group]) -> Group:
         texts=sum((g.texts for g in groups), ()),
         reasons=sum((g.reasons for g in groups), ()),
         parts={name: np.concatenate([g.parts[name] for g in groups]) for name in first.parts},
-        **{name: np.concatenate([getattr(g, name) for g in groups]) for name in ARRAYS},
+        **{name: np.concatenate([getattr(g, name) for g in groups]) for name in array_names(first)},
     )
 
 
@@ -92,7 +105,7 @@ def subset(group: Group, rows: np.ndarray) -> Group:
         texts=tuple(group.texts[i] for i in rows),
         reasons=tuple(group.reasons[i] for i in rows) if group.reasons else (),
         parts={name: values[rows] for name, values in group.parts.items()},
-        **{name: getattr(group, name)[rows] for name in ARRAYS},
+        **{name: getattr(group, name)[rows] for name in array_names(group)},
     )
 
 
@@ -110,7 +123,7 @@ def pack_groups(groups: Sequence[Group]) -> dict:
         "texts": list(whole.texts),
         "reasons": list(whole.reasons),
         "parts": dict(whole.parts),
-    } | {name: getattr(whole, name) for name in ARRAYS}
+    } | {name: getattr(whole, name) for name in array_names(whole)}
 
 
 def unpack_groups(state: Mapping) -> list[Group]:
@@ -123,6 +136,7 @@ def unpack_groups(state: Mapping) -> list[Group]:
         texts=tuple(state["texts"]),
         reasons=tuple(state["reasons"]),
         parts=state["parts"],
+        drawn_logprobs=state.get("drawn_logprobs"),
         **{name: state[name] for name in ARRAYS},
     )
     rows = np.split(np.arange(len(whole.rewards)), np.cumsum(state["sizes"])[:-1])

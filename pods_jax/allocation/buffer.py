@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pods_jax.allocation.outcomes import outcome_of
-from pods_jax.groups import ARRAYS, Group, pack_groups, unpack_groups
+from pods_jax.groups import Group, array_names, pack_groups, unpack_groups
 
 
 def detached(group: Group) -> Group:
@@ -14,7 +14,7 @@ def detached(group: Group) -> Group:
 
     The arrays of a group that was just generated are views, which keep all of its round's [P, n, T] arrays in memory.
     """
-    arrays = {name: getattr(group, name).copy() for name in ARRAYS}
+    arrays = {name: getattr(group, name).copy() for name in array_names(group)}
     parts = {name: values.copy() for name, values in group.parts.items()}
     return dataclasses.replace(group, parts=parts, **arrays)
 

@@ -153,6 +153,12 @@ class RolloutConfig:
     """Number of most probable tokens that can be drawn; 0: all."""
     top_p: float = 1.0
     """Probability mass of the most probable tokens that can be drawn; 1: all."""
+    min_p: float = 0.0
+    """Least probability of a token that can be drawn, as a share of the most probable one's; 0: all."""
+    repetition_penalty: float = 1.0
+    """Factor by which the logits of tokens in prompt and completion fall in the draw; 1: none."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion: with the first one in its text it is whole."""
     max_prompt_length: int = 512
     """S: longest prompt in tokens; longer ones are dropped."""
     max_completion_length: int = 512
@@ -364,6 +370,12 @@ class EvaluationConfig:
     """Number of most probable tokens that can be drawn; 0: all."""
     top_p: float = 1.0
     """Probability mass of the most probable tokens that can be drawn; 1: all."""
+    min_p: float = 0.0
+    """Least probability of a token that can be drawn, as a share of the most probable one's; 0: all."""
+    repetition_penalty: float = 1.0
+    """Factor by which the logits of tokens in prompt and completion fall, of greedy ones too; 1: none."""
+    stop: tuple[str, ...] | None = None
+    """Strings that end a completion; None: rollout.stop."""
     greedy: bool = True
     """True: each problem has a greedy completion too."""
     max_completion_length: int | None = None
@@ -471,20 +483,24 @@ def _build(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str, probl
 
 def _kind(allowed: type) -> str:
     """A type's name in a message; of a dict, how one is written on a command line."""
-    names = {type(None): "None", FrozenConfigDict: "a dict such as \"{'key': 'value'}\""}
+    names = {
+        type(None): "None",
+        FrozenConfigDict: "a dict such as \"{'key': 'value'}\"",
+        tuple: "a tuple such as \"('value',)\"",
+    }
     return names.get(allowed, allowed.__name__)
 
 
 def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:
     """The value as its field's type where that loses nothing, and the types the field allows."""
-    allowed = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
+    members = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
+    allowed = tuple(typing.get_origin(member) or member for member in members)
     if FrozenConfigDict in allowed and isinstance(value, Mapping | ConfigDict):
         value = FrozenConfigDict(dict(value))
     elif float in allowed and type(value) is int:
         value = float(value)
-    elif typing.get_origin(hint) is tuple:
-        value = tuple(value) if isinstance(value, list) else value
-        allowed = (tuple,)
+    elif tuple in allowed and isinstance(value, list):
+        value = tuple(value)
     return value, allowed
 
 

@@ -25,7 +25,8 @@ from pods_jax.models.shapes import model_shape
 from pods_jax.models.shardings import param_shardings
 from pods_jax.parallel import batch_sharding, make_mesh, num_shards, replicated
 from pods_jax.planning import flops
-from pods_jax.rollout.decode import Blocks, Cache, Drawing, begin, proceed
+from pods_jax.rollout.decode import Blocks, Cache, begin, proceed
+from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import Layout, kv_bytes
 from pods_jax.rollout.sampler import capacity, planned_passes
 from pods_jax.rollout.weights import layer_shardings, sampler_weights
@@ -223,7 +224,9 @@ def _lower_sampling(run: RunShapes, layout: Layout, chunk: int) -> jax.stages.Lo
     return lower_sampler(
         run.model.config, run.sampled, layout, batch_sharding(run.sampling_mesh), prompt_length=r.max_prompt_length,
         max_new_tokens=r.max_completion_length, chunk_size=chunk,
-        drawing=Drawing(r.temperature == 0, r.top_k, r.top_p, eos_ids=(0, 1), pad_id=0),
+        drawing=Drawing(
+            r.temperature == 0, r.top_k, r.top_p, (0, 1), min_p=r.min_p, repetition_penalty=r.repetition_penalty
+        ),
     )  # fmt: skip
 
 

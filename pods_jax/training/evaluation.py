@@ -17,6 +17,7 @@ from pods_jax.config.schema import Config
 from pods_jax.models.decoder import Params
 from pods_jax.rewards import FORMATS
 from pods_jax.rollout import Completions
+from pods_jax.rollout.sampler import DRAWING
 from pods_jax.training.checkpoint import restored_run
 from pods_jax.training.experience import Rewarder, Verified, gathered
 from pods_jax.training.prompts import TokenisedExamples
@@ -81,8 +82,9 @@ def _scores(
     """Scores [num_prompts] by name, averaged over the samples; a batch is verified while the next is generated."""
     e = run.config.evaluation
     total = len(test.examples)
-    options = {"num_generations": num_samples, "temperature": temperature, "top_k": e.top_k, "top_p": e.top_p}
-    options["max_new_tokens"] = e.max_completion_length
+    options = {name: getattr(e, name) for name in DRAWING} | {"temperature": temperature}
+    options |= {"num_generations": num_samples, "max_new_tokens": e.max_completion_length}
+    options["stop"] = run.config.rollout.stop if e.stop is None else e.stop
     with DaemonThread() as thread:
         batches = []
         for start in range(0, total, e.batch_size):

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,8 @@ from pods_jax.parallel.hosts import exchange, own_share
 from pods_jax.rewards import RewardPool, Verdict
 from pods_jax.rewards.parts import Outputs, compose, weights_of
 from pods_jax.rollout import Completions, generate
+from pods_jax.rollout.sampler import DRAWING
+from pods_jax.rollout.stopping import StopStrings
 from pods_jax.training.metrics import PhaseClock
 
 
@@ -36,13 +38,18 @@ class Sampler:
         key: jax.Array,
         *,
         num_generations: int | Sequence[int],
-        temperature: float,
-        top_k: int = 0,
-        top_p: float = 1.0,
+        stop: Sequence[str] = (),
         first_samples: Sequence[int] | None = None,
         max_new_tokens: int | None = None,
+        **drawing: Any,
     ) -> Completions:
-        """Completions of tokenised prompts (see `generate`); max_new_tokens None: rollout.max_completion_length."""
+        """Completions of tokenised prompts (see `generate`).
+
+        Args:
+          stop: strings that end a completion.
+          max_new_tokens: None: rollout.max_completion_length.
+          drawing: options of the draw, by the names in `DRAWING`.
+        """
         return generate(
             self.model,
             params,
@@ -50,9 +57,8 @@ class Sampler:
             num_generations=num_generations,
             max_new_tokens=max_new_tokens or self.config.max_completion_length,
             key=key,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
+            **drawing,
+            stops=StopStrings(self.tokenizer.decode, tuple(stop)) if stop else None,
             eos_ids=self.tokenizer.eos_ids,
             pad_id=self.tokenizer.pad_id,
             absent_ids=self.tokenizer.absent_ids(self.model.config.vocab_size),
@@ -188,9 +194,8 @@ def rollout_groups(
             key,
             num_generations=counts,
             first_samples=[request.first for request in requests],
-            temperature=sampler.config.temperature,
-            top_k=sampler.config.top_k,
-            top_p=sampler.config.top_p,
+            stop=sampler.config.stop,
+            **{name: getattr(sampler.config, name) for name in DRAWING},
         )
     with clock.phase("verify"):
         verified = rewarder(c, prompts, counts)
@@ -215,4 +220,5 @@ def _group(request: Request, c: Completions, place: int, verified: Verified, own
         policy_versions=np.full(n, version),
         reasons=tuple(verified.reasons[own]),
         parts={name: values[own] for name, values in verified.parts.items()},
+        drawn_logprobs=None if c.drawn_logprobs is None else c.drawn_logprobs[place, :n],
     )

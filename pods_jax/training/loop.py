@@ -21,7 +21,7 @@ from pods_jax.rewards import RewardPool
 from pods_jax.training.board import Board
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
-from pods_jax.training.notices import Notices
+from pods_jax.training.notices import Notices, standing
 from pods_jax.training.prompts import load_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
@@ -79,6 +79,8 @@ def _train(run: Run, folder: Workdir, stop: "StopRequest", reporter: Reporter) -
             _evaluate(run, folder, board, 0, reporter)
 
         # -------------------------------------------------------- steps
+        for line in standing(config):
+            reporter.message(f"notice   {line}")
         notices = Notices(config)
         last_save = run.totals["wall_time_s"]
         step = start

@@ -31,7 +31,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """
     rewards = [g.rewards[np.isfinite(g.rewards)] for g in groups]
     lengths = np.concatenate([g.lengths for g in groups])
-    return {
+    metrics = {
         "reward": _mean(rewards),
         "reward_std": _std(np.concatenate(rewards)),
         "frac_reward_zero_std": float(np.mean([len(r) == 0 or r.max() == r.min() for r in rewards])),
@@ -41,7 +41,24 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "completions/min_length": float(lengths.min()),
         "completions/max_length": float(lengths.max()),
         "completions/clipped_ratio": _mean([g.truncated for g in groups]),
-    } | verdict_metrics(groups)
+    }
+    return metrics | kept_mass_metrics(groups) | verdict_metrics(groups)
+
+
+def kept_mass_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Mean and least probability mass that the draw of a token kept; empty where tokens are drawn from all.
+
+    It is probability over drawn probability. Under a repetition penalty that may be above 1.
+    """
+    if groups[0].drawn_logprobs is None:
+        return {}
+    masses = [np.exp(g.logprobs - g.drawn_logprobs)[_own(g)] for g in groups]
+    return {"sampling/kept_mass/mean": _mean(masses), "sampling/kept_mass/min": float(np.concatenate(masses).min())}
+
+
+def _own(group: Group) -> np.ndarray:
+    """[n, T] the places of a group's tokens."""
+    return np.arange(group.tokens.shape[1]) < group.lengths[:, None]
 
 
 def candidate_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -78,7 +95,7 @@ def mismatch_metrics(before: Sequence[jax.Array], batches: Sequence[Batch], curr
       current: the step of that policy.
     """
     pairs = zip(before, batches, strict=True)
-    sums, maxima = zip(*(_differences(x, b.behaviour_logprobs, b.lengths) for x, b in pairs), strict=True)
+    sums, maxima = zip(*(_differences(x, b.sampler_logprobs, b.lengths) for x, b in pairs), strict=True)
     sums, maxima, lengths, ages = map(
         _flat_on_host, (sums, maxima, [b.lengths for b in batches], [current - b.versions for b in batches])
     )
@@ -98,10 +115,10 @@ def _flat_on_host(arrays: Sequence[jax.Array]) -> np.ndarray:
 
 
 @jax.jit
-def _differences(logprobs: jax.Array, behaviour_logprobs: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _differences(logprobs: jax.Array, sampler_logprobs: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Sum and maximum [P, m] of each rollout's absolute differences."""
     own = completion_mask(lengths, logprobs.shape[-1])
-    gaps = jnp.where(own, jnp.abs(logprobs - behaviour_logprobs), 0.0)
+    gaps = jnp.where(own, jnp.abs(logprobs - sampler_logprobs), 0.0)
     return gaps.sum(-1), gaps.max(-1)
 
 

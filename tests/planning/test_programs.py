@@ -8,7 +8,7 @@ from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, make_mesh, replicated
 from pods_jax.planning.programs import lower_sampler
 from pods_jax.rollout import generate, sampler
-from pods_jax.rollout.decode import Drawing
+from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import block_tokens, kv_bytes
 from pods_jax.rollout.sampler import planned_passes
 from pods_jax.rollout.weights import unstacked

@@ -17,7 +17,8 @@ from pods_jax.models.shardings import param_shardings
 from pods_jax.parallel import batch_sharding
 from pods_jax.parallel.mesh import AXES
 from pods_jax.rollout import generate
-from pods_jax.rollout.decode import Drawing, begin
+from pods_jax.rollout.decode import begin
+from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(
