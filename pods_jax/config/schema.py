@@ -156,9 +156,9 @@ class RolloutConfig:
     min_p: float = 0.0
     """Least probability of a token that can be drawn, as a share of the most probable one's; 0: all."""
     repetition_penalty: float = 1.0
-    """Factor by which the logits of tokens in prompt and completion fall in the draw; 1: none."""
+    """Divisor of positive logits, and factor of negative ones, of tokens in prompt and completion; 1: none."""
     stop: tuple[str, ...] = ()
-    """Strings that end a completion: with the first one in its text it is whole."""
+    """Strings that end a completion, which keeps its text up to the first one (docs/sampling.md)."""
     max_prompt_length: int = 512
     """S: longest prompt in tokens; longer ones are dropped."""
     max_completion_length: int = 512
@@ -373,7 +373,7 @@ class EvaluationConfig:
     min_p: float = 0.0
     """Least probability of a token that can be drawn, as a share of the most probable one's; 0: all."""
     repetition_penalty: float = 1.0
-    """Factor by which the logits of tokens in prompt and completion fall, of greedy ones too; 1: none."""
+    """Divisor of positive logits, and factor of negative ones, of tokens in prompt and completion; 1: none."""
     stop: tuple[str, ...] | None = None
     """Strings that end a completion; None: rollout.stop."""
     greedy: bool = True

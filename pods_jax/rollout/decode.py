@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer, Key
 from pods_jax.models import decoder
 from pods_jax.models.decoder import ModelConfig, Params
 from pods_jax.models.head import project
-from pods_jax.rollout.draw import Drawing, choose, rollout_uniforms, seen_tokens
+from pods_jax.rollout.draw import Drawing, choose, marked, rollout_uniforms, seen_tokens
 from pods_jax.rollout.layout import take
 
 # ---------------------------------------------------------------- keys and values
@@ -184,8 +184,9 @@ def rearrange(
       rows: for each place in the new blocks, the device's rollout that gets it.
       samples: of the new blocks.
     """
-    for i, cache in enumerate(blocks.cache):
-        blocks.cache[i] = _moved(cache, rows, capacity)
+    if rows is not None or capacity != blocks.cache[0].k.shape[3]:  # else a copy of all keys and values for nothing
+        for i, cache in enumerate(blocks.cache):
+            blocks.cache[i] = _moved(cache, rows, capacity)
     if origins is None:
         return blocks._replace(samples=samples)
     for i, cache in enumerate(blocks.prompts):
@@ -210,6 +211,16 @@ def _moved(cache: Cache, rows: Int[Array, "devices rows"] | None, capacity: int)
 # ---------------------------------------------------------------- the loop
 
 
+class _State(NamedTuple):
+    """The parts of blocks that change with a token, and the chunk."""
+
+    t: Array
+    token: Array
+    cache: list[Cache]
+    seen: Array | None
+    decoded: Decoded
+
+
 def _loop(
     c: ModelConfig, weights: Params, blocks: Blocks, decoded: Decoded, draw: Draw, end: Array
 ) -> tuple[Decoded, Blocks]:
@@ -227,16 +238,6 @@ def _loop(
     start = _State(blocks.t, blocks.token, blocks.cache, blocks.seen, decoded)
     t, token, cache, seen, decoded = jax.lax.while_loop(keep_going, step, start)
     return decoded, blocks._replace(t=t, token=token, cache=cache, seen=seen)
-
-
-class _State(NamedTuple):
-    """The parts of blocks that change with a token, and the chunk."""
-
-    t: Array
-    token: Array
-    cache: list[Cache]
-    seen: Array | None
-    decoded: Decoded
 
 
 def _empty(samples: Int[Array, "B g"], length: int, drawing: Drawing) -> Decoded:
@@ -271,7 +272,7 @@ def _drawer(weights: Params, blocks: Blocks, key: Key[Array, ""], temperature: A
             d.done | jnp.isin(token, jnp.array(drawing.eos_ids, jnp.int32)),
         )
         if seen is not None:
-            seen = seen.at[jnp.arange(len(seen)), token.ravel()].set(True)
+            seen = marked(seen, token.reshape(-1, 1))
         return token, seen, decoded
 
     return draw

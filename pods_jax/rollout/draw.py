@@ -97,8 +97,12 @@ def seen_tokens(tokens: Int[Array, "Q S"], lengths: Int[Array, " Q"], vocab_size
     """The tokens that are among the first `lengths` of each row."""
     outside = vocab_size
     ids = jnp.where(jnp.arange(tokens.shape[1]) < lengths[:, None], tokens, outside)
-    seen = jnp.zeros((len(tokens), vocab_size), bool)
-    return jax.vmap(lambda row, i: row.at[i].set(True, mode="drop"))(seen, ids)
+    return marked(jnp.zeros((len(tokens), vocab_size), bool), ids)
+
+
+def marked(seen: Bool[Array, "R V"], tokens: Int[Array, "R k"]) -> Bool[Array, "R V"]:
+    """The tokens seen so far and these; ids outside of the vocabulary are left out."""
+    return jax.vmap(lambda row, ids: row.at[ids].set(True, mode="drop"))(seen, tokens)
 
 
 def restrict(logits: Float[Array, "R V"], top_k: int, top_p: float, min_p: float = 0.0) -> Float[Array, "R V"]:

@@ -96,6 +96,23 @@ def test_what_is_computed_follows_the_rollouts_that_go_on(monkeypatch):
     assert len({blocks for blocks, *_ in shapes}) > 1
 
 
+def test_keys_and_values_are_copied_only_where_they_move_or_grow(monkeypatch):
+    """Chunks of 2: their caches hold 2, 4, 6, 8, 12, 12 and 13 tokens."""
+    seen = []
+
+    def recorded(blocks, origins, rows, samples, capacity):
+        before = list(blocks.cache)
+        moves = rows is not None or capacity != before[0].k.shape[3]
+        after = rearrange(blocks, origins, rows, samples, capacity)
+        seen.append((moves, any(a.k is b.k for a, b in zip(before, after.cache, strict=True))))
+        return after
+
+    rearrange = sampler.rearrange
+    monkeypatch.setattr(sampler, "rearrange", recorded)
+    assert_equal(sample(chunk_size=2, eos_ids=()), sample(eos_ids=()))
+    assert seen == [(True, False)] * 4 + [(False, True)] + [(True, False)]
+
+
 def test_a_short_limit_is_one_program(monkeypatch):
     monkeypatch.setattr(sampler, "proceed", None)
     assert sample(chunk_size=64).tokens.shape == (3, 10, T)
