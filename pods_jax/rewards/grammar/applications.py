@@ -12,6 +12,7 @@ from pods_jax.rewards.grammar.words import listed
 
 HOLE = Symbol("#")
 
+_ONLY_FUNCTIONS = listed("f g f^-1 g^-1")
 _FUNCTION_LETTERS = listed("f g h F G H u U phi varphi psi Phi Psi delta Gamma zeta f^-1 g^-1 h^-1")
 _LITERALS = frozenset({"neg", "div", "inf"})
 
@@ -30,12 +31,14 @@ def resolved(*formulas: Node) -> tuple[Node, ...]:
     """The formulas with every application read as a product or as a value of an unknown function ("function").
 
     A letter that also occurs by itself in one of them is a variable. Else `f`, `g`, `h` and the like are functions, and
-    so is any letter whose argument is a number (`I(0)`); the letter times 0 is never meant.
+    so is any letter whose argument is a number (`I(3)`); the letter times 0 is never meant. `f`, `g` and a letter
+    before a number are read as their own formula has them, since `2f` is no way to write `f(2)`.
     """
     if not any(isinstance(node, Call) and node.name == "apply" for formula in formulas for node in walk(formula)):
         return formulas
-    variables = {name for formula in formulas for name in _variables(formula)}
-    return tuple(_resolved(formula, variables) for formula in formulas)
+    own = [_variables(formula) for formula in formulas]
+    shared = set().union(*own)
+    return tuple(_resolved(formula, variables, shared) for formula, variables in zip(formulas, own, strict=True))
 
 
 def _variables(node: Node) -> set[str]:
@@ -46,32 +49,33 @@ def _variables(node: Node) -> set[str]:
     return {name for child in inside for name in _variables(child)}
 
 
-def _resolved(node: Node, variables: set[str]) -> Node:
+def _resolved(node: Node, own: set[str], shared: set[str]) -> Node:
     match node:
         case Call("apply", (Symbol(name) as letter, Items(_, arguments), outer)):
-            arguments = tuple(_resolved(argument, variables) for argument in arguments)
-            outer = _resolved(outer, variables)
-            if _is_function(name, arguments, variables):
+            arguments = tuple(_resolved(argument, own, shared) for argument in arguments)
+            outer = _resolved(outer, own, shared)
+            if _is_function(name, arguments, own, shared):
                 return _filled(outer, Call("function", (letter, *arguments)))
             return Call("mul", (letter, _filled(outer, arguments[0])))
         case Call("div", (above, Call("apply") as below)):
-            read = _resolved(below, variables)
-            above = _resolved(above, variables)
+            read = _resolved(below, own, shared)
+            above = _resolved(above, own, shared)
             if isinstance(read, Call) and read.name == "mul" and read.args[0] == below.args[0]:  # a/b(c) is (a/b) c
                 return Call("mul", (Call("div", (above, read.args[0])), read.args[1]))
             return Call("div", (above, read))
         case Call(name, args):
-            return Call(name, tuple(_resolved(arg, variables) for arg in args))
+            return Call(name, tuple(_resolved(arg, own, shared) for arg in args))
     return node
 
 
-def _is_function(name: str, arguments: Sequence[Node], variables: set[str]) -> bool:
+def _is_function(name: str, arguments: Sequence[Node], own: set[str], shared: set[str]) -> bool:
     if len(arguments) > 1 or arguments[0] == Number(Fraction(0)):
         return True
-    if name in variables:
-        return False
     letter = name.partition("_")[0].rstrip("'")
-    return letter in _FUNCTION_LETTERS or "'" in name or _is_literal(arguments[0])
+    certain = letter in _ONLY_FUNCTIONS or _is_literal(arguments[0])
+    if name in (own if certain else shared):
+        return False
+    return certain or letter in _FUNCTION_LETTERS or "'" in name
 
 
 def _is_literal(node: Node) -> bool:
