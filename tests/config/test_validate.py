@@ -67,7 +67,7 @@ def test_every_problem_is_reported_at_once():
         ("rollout.top_k=1", "rollout.top_k = 1 draws the most probable token"),
         ("rollout.repetition_penalty=0.0", "rollout.repetition_penalty must be positive"),
         ("evaluation.repetition_penalty=-1.0", "evaluation.repetition_penalty must be positive"),
-        ("rollout.stop=</answer>", "rollout.stop must be a tuple such as \"('value',)\", got '</answer>'"),
+        ("rollout.stop=</answer>", r"rollout.stop must be a tuple such as \"\('value',\)\", got '</answer>'"),
         ("rollout.stop=('',)", "rollout.stop must hold strings that text can contain, got ''"),
         ("evaluation.stop=(3,)", "evaluation.stop must hold strings that text can contain, got 3"),
         ("evaluation.stop=x", "evaluation.stop must be a tuple .* or None, got 'x'"),

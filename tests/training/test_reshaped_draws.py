@@ -54,7 +54,7 @@ def test_the_importance_weight_is_about_the_distribution_drawn_from_and_the_mism
     masses = np.concatenate(
         [np.exp(g.logprobs - g.drawn_logprobs)[tokens] for g, tokens in zip(groups, own(groups), strict=True)]
     )
-    assert masses.std() > 0.05
+    assert masses.mean() < 0.95
     assert metrics["sampling/importance_sampling_ratio/mean"] == pytest.approx(masses.mean(), rel=1e-4)
     assert metrics["sampling/sampling_logp_difference/max"] < 1e-4
 
