@@ -474,7 +474,7 @@ def _build(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str, probl
             built[name] = _build(hints[name], value, f"{prefix}{name}.", problems)
         else:
             value, allowed = _coerce(value, hints[name])
-            if type(value) in allowed:
+            if type(value) in allowed and _holds_strings(value):
                 built[name] = value
             else:
                 problems.append(f"{prefix}{name} must be {' or '.join(map(_kind, allowed))}, got {value!r}")
@@ -486,9 +486,14 @@ def _kind(allowed: type) -> str:
     names = {
         type(None): "None",
         FrozenConfigDict: "a dict such as \"{'key': 'value'}\"",
-        tuple: "a tuple such as \"('value',)\"",
+        tuple: "a tuple of strings such as \"('value',)\"",
     }
     return names.get(allowed, allowed.__name__)
+
+
+def _holds_strings(value: Any) -> bool:
+    """Whether a value that is a tuple is one of strings, as all tuples of the schema are."""
+    return not isinstance(value, tuple) or all(isinstance(member, str) for member in value)
 
 
 def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:

@@ -116,7 +116,7 @@ def _draws(config: Config) -> Iterator[str]:
         if not 0 <= values.min_p <= 1:
             yield f"{section}.min_p must lie in [0, 1], got {values.min_p}"
         for string in values.stop or ():
-            if not isinstance(string, str) or not string or "\N{REPLACEMENT CHARACTER}" in string:
+            if not string or "\N{REPLACEMENT CHARACTER}" in string:
                 yield f"{section}.stop must hold strings that text can contain, got {string!r}"
     for key, only in (("top_k", 1), ("min_p", 1.0)):
         if getattr(config.rollout, key) == only:

@@ -46,8 +46,8 @@ class Batch(NamedTuple):
     full_logprobs: Float[Array, "P m T"] | None = None
 
     @property
-    def sampler_logprobs(self) -> Float[Array, "P m T"]:
-        """The sampler's log-probabilities over the full distribution, which the learner's are compared with."""
+    def sampler_logprobs(self) -> Array | np.ndarray:
+        """The sampler's log-probabilities [P, m, T] over the full distribution, to compare the learner's with."""
         return self.behaviour_logprobs if self.full_logprobs is None else self.full_logprobs
 
 
