@@ -65,8 +65,12 @@ def refuse_sampling(
 ) -> None:
     """Raises a UserError for numbers by which nothing can be sampled."""
     counts = [num_generations] if isinstance(num_generations, numbers.Integral) else num_generations
-    if not isinstance(counts, Sequence | np.ndarray) or not all(_is_count(count) for count in counts):
-        raise UserError(f"num_generations must be a positive integer, or one for each prompt, got {shown(counts)}")
+    least = 0 if counts is num_generations else 1
+    if not isinstance(counts, Sequence | np.ndarray) or not all(_is_count(count, least) for count in counts):
+        raise UserError(
+            "num_generations must be a positive integer, or one of 0 or more for each prompt, got "
+            f"{shown(num_generations)}"
+        )
     if counts is num_generations and len(counts) != num_prompts:
         raise UserError(f"num_generations has {len(counts)} entries for {num_prompts} prompts")
     if not _is_count(max_new_tokens):
@@ -79,5 +83,5 @@ def refuse_sampling(
         raise UserError(f"top_p must lie in (0, 1], got {shown(top_p)}")
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and value >= 1
+def _is_count(value: Any, least: int = 1) -> bool:
+    return isinstance(value, numbers.Integral) and value >= least

@@ -55,6 +55,8 @@ class Group:
       reasons: the n reasons of the verdicts (see `pods_jax.rewards.Verdict`).
       parts: [n] each, the parts of the rewards by name; NaN where a part has no value.
       loss_mask: [n, T] False for the tokens of observations, and for padding; None: there are no observations.
+      drawn_logprobs: [n, T] log-probabilities in the distribution that the tokens were drawn from; None where that is
+        the full one, of `logprobs`.
     """
 
     request: Request
@@ -69,6 +71,7 @@ class Group:
     reasons: tuple[str, ...] = ()
     parts: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     loss_mask: np.ndarray | None = None
+    drawn_logprobs: np.ndarray | None = None
 
     @property
     def own_mask(self) -> np.ndarray:
@@ -81,13 +84,21 @@ class Group:
         """[n] the number of tokens that the policy sampled."""
         return self.lengths if self.loss_mask is None else self.loss_mask.sum(1)
 
+    @property
+    def behaviour_logprobs(self) -> np.ndarray:
+        """Log-probabilities [n, T] in the distribution that the tokens were drawn from."""
+        return self.logprobs if self.drawn_logprobs is None else self.drawn_logprobs
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The fields of `ARRAYS` by name, without one that is None."""
         return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
 
-ARRAYS = ("tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions", "loss_mask")
-"""The names of a group's fields that are arrays with an entry for each rollout; loss_mask may be None."""
+ARRAYS = (
+    "tokens", "logprobs", "lengths", "truncated", "rewards", "correct", "policy_versions", "loss_mask",
+    "drawn_logprobs",
+)  # fmt: skip
+"""The names of a group's fields that are arrays with an entry for each rollout; the last two may be None."""
 
 
 def joined(groups: Sequence[Group]) -> Group:

@@ -70,9 +70,12 @@ GOOD = {"num_prompts": 2, "num_generations": 3, "max_new_tokens": 4, "temperatur
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_generations": 0}, r"num_generations must be a positive integer, or one for each prompt, got \[0\]"),
+        (
+            {"num_generations": 0},
+            "num_generations must be a positive integer, or one of 0 or more for each prompt, got 0",
+        ),
         ({"num_generations": 2.0}, "num_generations must be a positive integer"),
-        ({"num_generations": [1, 0]}, "num_generations must be a positive integer"),
+        ({"num_generations": [1, -1]}, "num_generations must be a positive integer"),
         ({"num_generations": [1, 2, 3]}, "num_generations has 3 entries for 2 prompts"),
         ({"max_new_tokens": 0}, "max_new_tokens must be a positive integer, got 0"),
         ({"temperature": -1.0}, r"temperature must be 0 \(the most probable tokens\) or more, got -1.0"),
@@ -85,7 +88,7 @@ GOOD = {"num_prompts": 2, "num_generations": 3, "max_new_tokens": 4, "temperatur
 def test_numbers_of_sampling(change, message):
     with pytest.raises(UserError, match=message):
         refuse_sampling(**GOOD | change)
-    refuse_sampling(**GOOD | {"num_generations": [1, 2], "temperature": 0})
+    refuse_sampling(**GOOD | {"num_generations": [0, 2], "temperature": 0})
 
 
 def test_the_doors_are_in_place():

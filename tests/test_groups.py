@@ -1,6 +1,8 @@
+import dataclasses
+
 import numpy as np
 
-from pods_jax.groups import Group, Prompt, Request, joined, subset
+from pods_jax.groups import Group, Prompt, Request, joined, pack_groups, subset, unpack_groups
 
 
 def group(count, first, version):
@@ -46,3 +48,21 @@ def test_subset_takes_rows_of_everything():
     for name, values in whole.arrays().items():
         np.testing.assert_array_equal(getattr(part, name), values[[3, 1]])
     np.testing.assert_array_equal(part.parts["correctness"], [3, 1])
+
+
+def test_the_log_probabilities_that_were_drawn_from_go_with_their_rollouts():
+    pilot, commit = (dataclasses.replace(g, drawn_logprobs=g.logprobs / 2) for g in (group(2, 0, 7), group(3, 2, 8)))
+    union = joined([pilot, commit])
+    np.testing.assert_array_equal(union.drawn_logprobs[:, 0], -np.arange(5) / 2)
+    np.testing.assert_array_equal(union.behaviour_logprobs, union.drawn_logprobs)
+    np.testing.assert_array_equal(subset(union, np.array([4, 0])).drawn_logprobs[:, 0], [-2, 0])
+    restored = unpack_groups(pack_groups([pilot, commit]))
+    for mine, its in zip((pilot, commit), restored, strict=True):
+        np.testing.assert_array_equal(mine.drawn_logprobs, its.drawn_logprobs)
+
+
+def test_without_them_rollouts_were_drawn_from_the_full_distribution():
+    plain = group(2, 0, 7)
+    assert joined([plain]).drawn_logprobs is None
+    assert plain.behaviour_logprobs is plain.logprobs
+    assert unpack_groups(pack_groups([plain]))[0].drawn_logprobs is None

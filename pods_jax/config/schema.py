@@ -153,6 +153,12 @@ class RolloutConfig:
     """Number of most probable tokens that can be drawn; 0: all."""
     top_p: float = 1.0
     """Probability mass of the most probable tokens that can be drawn; 1: all."""
+    min_p: float = 0.0
+    """Least probability of a token that can be drawn, as a share of the most probable one's; 0: all."""
+    repetition_penalty: float = 1.0
+    """Divisor of positive logits, and factor of negative ones, of tokens in prompt and completion; 1: none."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion, which keeps its text up to the first one (docs/sampling.md)."""
     max_prompt_length: int = 512
     """S: longest prompt in tokens; longer ones are dropped."""
     max_completion_length: int = 512
@@ -408,6 +414,12 @@ class EvaluationConfig:
     """Number of most probable tokens that can be drawn; 0: all."""
     top_p: float = 1.0
     """Probability mass of the most probable tokens that can be drawn; 1: all."""
+    min_p: float = 0.0
+    """Least probability of a token that can be drawn, as a share of the most probable one's; 0: all."""
+    repetition_penalty: float = 1.0
+    """Divisor of positive logits, and factor of negative ones, of tokens in prompt and completion; 1: none."""
+    stop: tuple[str, ...] | None = None
+    """Strings that end a completion; None: rollout.stop."""
     greedy: bool = True
     """True: each problem has a greedy completion too."""
     max_completion_length: int | None = None
@@ -515,7 +527,7 @@ def _build(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str, probl
             built[name] = _build(hints[name], value, f"{prefix}{name}.", problems)
         else:
             value, allowed = _coerce(value, hints[name])
-            if type(value) in allowed:
+            if type(value) in allowed and _holds_strings(value):
                 built[name] = value
             else:
                 problems.append(f"{prefix}{name} must be {' or '.join(map(_kind, allowed))}, got {value!r}")
@@ -524,20 +536,29 @@ def _build(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str, probl
 
 def _kind(allowed: type) -> str:
     """A type's name in a message; of a dict, how one is written on a command line."""
-    names = {type(None): "None", FrozenConfigDict: "a dict such as \"{'key': 'value'}\""}
+    names = {
+        type(None): "None",
+        FrozenConfigDict: "a dict such as \"{'key': 'value'}\"",
+        tuple: "a tuple of strings such as \"('value',)\"",
+    }
     return names.get(allowed, allowed.__name__)
+
+
+def _holds_strings(value: Any) -> bool:
+    """Whether a value that is a tuple is one of strings, as all tuples of the schema are."""
+    return not isinstance(value, tuple) or all(isinstance(member, str) for member in value)
 
 
 def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:
     """The value as its field's type where that loses nothing, and the types the field allows."""
-    allowed = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
+    members = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
+    allowed = tuple(typing.get_origin(member) or member for member in members)
     if FrozenConfigDict in allowed and isinstance(value, Mapping | ConfigDict):
         value = FrozenConfigDict(dict(value))
     elif float in allowed and type(value) is int:
         value = float(value)
-    elif typing.get_origin(hint) is tuple:
-        value = tuple(value) if isinstance(value, list) else value
-        allowed = (tuple,)
+    elif tuple in allowed and isinstance(value, list):
+        value = tuple(value)
     return value, allowed
 
 

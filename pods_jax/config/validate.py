@@ -33,6 +33,7 @@ _POSITIVE = (
     "model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads", "warm_start.batch_size",
     "warm_start.learning_rate", "lora.alpha", "objective.sapo_temperature_pos", "objective.sapo_temperature_neg",
     "environment.max_turns", "environment.num_threads",
+    "rollout.repetition_penalty", "evaluation.repetition_penalty",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "rollout.top_k", "objective.beta", "objective.epsilon", "objective.epsilon_high", "objective.ddof",
@@ -106,9 +107,7 @@ def _ranges(config: Config) -> Iterator[str]:
     for key in ("rollout.temperature", "evaluation.temperature"):
         if 0 < _value(config, key) < MIN_TEMPERATURE:
             yield f"{key} = {_value(config, key)} is below {MIN_TEMPERATURE}, by which float32 logits cannot be divided"
-    for key in ("rollout.top_p", "evaluation.top_p"):
-        if not 0 < _value(config, key) <= 1:
-            yield f"{key} must lie in (0, 1], got {_value(config, key)}"
+    yield from _draws(config)
     if not 0 <= config.optimizer.decay_fraction <= 1:
         yield f"optimizer.decay_fraction must lie in [0, 1], got {config.optimizer.decay_fraction}"
     cache = config.reward.overlong_cache_length
@@ -120,6 +119,22 @@ def _ranges(config: Config) -> Iterator[str]:
 def _logging(config: Config) -> Iterator[str]:
     if config.logging.wandb == "":
         yield "logging.wandb must name a project or be None"
+
+
+def _draws(config: Config) -> Iterator[str]:
+    """Options of the draw that no sampler can follow, or that leave a group nothing to differ in."""
+    for section in ("rollout", "evaluation"):
+        values = getattr(config, section)
+        if not 0 < values.top_p <= 1:
+            yield f"{section}.top_p must lie in (0, 1], got {values.top_p}"
+        if not 0 <= values.min_p <= 1:
+            yield f"{section}.min_p must lie in [0, 1], got {values.min_p}"
+        for string in values.stop or ():
+            if not string or "\N{REPLACEMENT CHARACTER}" in string:
+                yield f"{section}.stop must hold strings that text can contain, got {string!r}"
+    for key, only in (("top_k", 1), ("min_p", 1.0)):
+        if getattr(config.rollout, key) == only:
+            yield f"rollout.{key} = {only} draws the most probable token, so that all rollouts of a prompt are the same"
 
 
 def _names(config: Config) -> Iterator[str]:

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
@@ -22,7 +23,7 @@ class Batch(NamedTuple):
       prompts: [P, S] right-padded token ids; prompt_lengths: [P].
       completions: [P, m, T] right-padded token ids; lengths: [P, m], 0 for a rollout that is left out of the loss.
       advantages: [P, m].
-      behaviour_logprobs: [P, m, T] from the sampler, for the mismatch metric and its correction.
+      behaviour_logprobs: [P, m, T] in the distribution that the tokens were drawn from, for corrections.
       loss_mask: [P, m, T] False for the tokens of observations, on which nothing is trained; None: there are none.
       old_logprobs: [P, m, T] under the policy that the ratio is taken against; None: the current one (ratio 1).
       ref_logprobs: [P, m, T] under the KL's reference; None without KL.
@@ -30,6 +31,7 @@ class Batch(NamedTuple):
       versions: [P, m] the step whose policy generated each rollout; None: not known.
       left_out_lengths: [P, m] lengths of rollouts that are not in the batch and yet count as sequences of the loss, 0
         for padding; left_out_tokens: [P, m] the number of their tokens that count. None: there are none.
+      full_logprobs: [P, m, T] the sampler's over the full distribution; None where tokens were drawn from that.
     """
 
     prompts: Int[Array, "P S"]
@@ -45,12 +47,18 @@ class Batch(NamedTuple):
     left_out_lengths: Int[Array, "P m"] | None = None
     left_out_tokens: Int[Array, "P m"] | None = None
     loss_mask: Bool[Array, "P m T"] | None = None
+    full_logprobs: Float[Array, "P m T"] | None = None
 
     @property
     def own_mask(self) -> Bool[Array, "P m T"]:
         """The tokens that the policy sampled; none of rollouts that are left out."""
-        mask = completion_mask(self.lengths, self.completions.shape[-1])
+        mask = completion_mask(jnp.asarray(self.lengths), self.completions.shape[-1])
         return mask if self.loss_mask is None else mask & self.loss_mask
+
+    @property
+    def sampler_logprobs(self) -> Array | np.ndarray:
+        """The sampler's log-probabilities [P, m, T] over the full distribution, to compare the learner's with."""
+        return self.behaviour_logprobs if self.full_logprobs is None else self.full_logprobs
 
 
 class Kept(NamedTuple):
@@ -104,6 +112,7 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
         lengths=np.zeros((count, size), np.int32),
         advantages=np.zeros((count, size), np.float32),
         behaviour_logprobs=np.zeros((count, size, T), np.float32),
+        full_logprobs=np.zeros((count, size, T), np.float32) if _reshaped(kept) else None,
         versions=np.zeros((count, size), np.int32),
         left_out_lengths=_flat((count, size), [k.group.lengths[rows] for k in kept for rows in _left_out(k)]),
         left_out_tokens=_flat((count, size), [_counting_tokens(k) for k in kept]),
@@ -114,13 +123,20 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
         batch.completions[own] = group.tokens[rows, :T]
         batch.lengths[own] = group.lengths[rows]
         batch.advantages[own] = advantages
-        batch.behaviour_logprobs[own] = group.logprobs[rows, :T]
+        batch.behaviour_logprobs[own] = group.behaviour_logprobs[rows, :T]
+        if batch.full_logprobs is not None:
+            batch.full_logprobs[own] = group.logprobs[rows, :T]
         batch.versions[own] = group.policy_versions[rows]
         if batch.loss_mask is not None:
             batch.loss_mask[own] = group.own_mask[rows, :T]
     if config.objective.old_logprobs == "behaviour":
         return batch._replace(old_logprobs=batch.behaviour_logprobs)
     return batch
+
+
+def _reshaped(kept: Sequence[Kept]) -> bool:
+    """Whether the rollouts were drawn from another distribution than the full one."""
+    return any(k.group.drawn_logprobs is not None for k in kept)
 
 
 def _left_out(kept: Kept) -> list[np.ndarray]:

@@ -16,7 +16,8 @@ from pods_jax.parallel import batch_sharding, num_shards
 from pods_jax.planning import flops
 from pods_jax.planning.rounds import largest_round
 from pods_jax.planning.run_shapes import Program, RunShapes, device_bytes
-from pods_jax.rollout.decode import Blocks, Cache, Drawing, begin, proceed
+from pods_jax.rollout.decode import Blocks, Cache, begin, proceed
+from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import Layout, kv_bytes
 from pods_jax.rollout.sampler import capacity, planned_passes
 
@@ -145,7 +146,9 @@ def _lower(g: Generation, last: bool) -> jax.stages.Lowered:
     return lower(
         g.run.model.config, g.run.sampled, g.layouts[0], batch_sharding(g.run.sampling_mesh), prompt_length=g.S,
         max_new_tokens=g.T, chunk_size=g.chunk,
-        drawing=Drawing(r.temperature == 0, r.top_k, r.top_p, eos_ids=(0, 1), pad_id=0),
+        drawing=Drawing(
+            r.temperature == 0, r.top_k, r.top_p, (0, 1), min_p=r.min_p, repetition_penalty=r.repetition_penalty
+        ),
     )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ Between two chunks `rearrange` drops rollouts and lets the cache grow, so that t
 really generated.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer, Key
 from pods_jax.models import decoder
 from pods_jax.models.decoder import ModelConfig, Params
 from pods_jax.models.head import project
-from pods_jax.rollout.draw import inverse_cdf, restrict, rollout_uniforms, without
+from pods_jax.rollout.draw import Drawing, choose, marked, rollout_uniforms, seen_tokens
 from pods_jax.rollout.layout import take
 
 # ---------------------------------------------------------------- keys and values
@@ -93,23 +92,15 @@ def attend(
 # ---------------------------------------------------------------- the programs
 
 
-@dataclasses.dataclass(frozen=True)
-class Drawing:
-    """Options of the draw, the same for all rollouts; see `generate`."""
-
-    greedy: bool
-    top_k: int
-    top_p: float
-    eos_ids: tuple[int, ...]
-    pad_id: int
-    absent_ids: tuple[range, ...] = ()
-
-
 class Decoded(NamedTuple):
-    """A chunk's tokens, their log-probabilities, how many there are, and whether a rollout has ended."""
+    """A chunk's tokens, their log-probabilities, how many there are, and whether a rollout has ended.
+
+    drawn_logprobs: as in `Drawn`.
+    """
 
     tokens: Int[Array, "B g C"]
     logprobs: Float[Array, "B g C"]
+    drawn_logprobs: Float[Array, "B g C"] | None
     lengths: Int[Array, "B g"]
     done: Bool[Array, "B g"]
 
@@ -123,6 +114,7 @@ class Blocks(NamedTuple):
       token: [B, g] the last token drawn, which is not yet through the layers.
       t: [] number of tokens drawn.
       cache: keys and values of the tokens before the last, of every layer.
+      seen: [R, V] the tokens of each rollout and its prompt; None where the draw does not depend on them.
     """
 
     prompt_ids: Array
@@ -132,10 +124,11 @@ class Blocks(NamedTuple):
     token: Array
     t: Array
     cache: list[Cache]
+    seen: Array | None
 
 
-Draw = Callable[[Array, Array, Decoded], tuple[Array, Decoded]]
-"""(hidden [R, D], t, chunk) -> (token t of every rollout [B, g], the chunk with it)."""
+Draw = Callable[[Array, Array, Array | None, Decoded], tuple[Array, Array | None, Decoded]]
+"""(hidden [R, D], t, seen, chunk) -> (token t of every rollout [B, g], seen and the chunk with it)."""
 
 
 @functools.partial(jax.jit, static_argnames=("config", "length", "drawing", "capacity"))
@@ -155,15 +148,16 @@ def begin(
       capacity: of the cache that is returned for more chunks; None: there are none.
     """
     hidden, caches = prefill(config, weights, prompts, prompt_lengths)
-    of_prompts = (hidden, prompt_ids, prompt_lengths, caches)
+    seen = seen_tokens(prompts, prompt_lengths, config.vocab_size) if drawing.penalises else None
+    of_prompts = (hidden, seen, prompt_ids, prompt_lengths, caches)
     if owners is not None:
         of_prompts = jax.tree.map(lambda x: take(x, owners), of_prompts)
-    hidden, *of_prompts = of_prompts
+    hidden, seen = jax.tree.map(lambda x: jnp.repeat(x, samples.shape[1], 0), of_prompts[:2])
     cache = [empty_cache(samples.size, capacity or length, c) for c in caches]
-    blocks = Blocks(*of_prompts, samples, jnp.zeros_like(samples), jnp.int32(0), cache)
+    blocks = Blocks(*of_prompts[2:], samples, jnp.zeros_like(samples), jnp.int32(0), cache, seen)
     draw = _drawer(weights, blocks, key, temperature, drawing)
-    token, decoded = draw(jnp.repeat(hidden, samples.shape[1], 0), blocks.t, _empty(samples, length, drawing))
-    blocks = blocks._replace(token=token, t=blocks.t + 1)
+    token, seen, decoded = draw(hidden, blocks.t, seen, _empty(samples, length, drawing))
+    blocks = blocks._replace(token=token, t=blocks.t + 1, seen=seen)
     decoded, blocks = _loop(config, weights, blocks, decoded, draw, jnp.int32(length))
     return decoded, None if capacity is None else blocks
 
@@ -190,8 +184,9 @@ def rearrange(
       rows: for each place in the new blocks, the device's rollout that gets it.
       samples: of the new blocks.
     """
-    for i, cache in enumerate(blocks.cache):
-        blocks.cache[i] = _moved(cache, rows, capacity)
+    if rows is not None or capacity != blocks.cache[0].k.shape[3]:  # else a copy of all keys and values for nothing
+        for i, cache in enumerate(blocks.cache):
+            blocks.cache[i] = _moved(cache, rows, capacity)
     if origins is None:
         return blocks._replace(samples=samples)
     for i, cache in enumerate(blocks.prompts):
@@ -201,6 +196,7 @@ def rearrange(
         prompt_lengths=_taken(blocks.prompt_lengths, origins),
         samples=samples,
         token=_taken(blocks.token.ravel(), rows).reshape(samples.shape),
+        seen=None if blocks.seen is None else _taken(blocks.seen, rows),
     )
 
 
@@ -215,61 +211,71 @@ def _moved(cache: Cache, rows: Int[Array, "devices rows"] | None, capacity: int)
 # ---------------------------------------------------------------- the loop
 
 
+class _State(NamedTuple):
+    """The parts of blocks that change with a token, and the chunk."""
+
+    t: Array
+    token: Array
+    cache: list[Cache]
+    seen: Array | None
+    decoded: Decoded
+
+
 def _loop(
     c: ModelConfig, weights: Params, blocks: Blocks, decoded: Decoded, draw: Draw, end: Array
 ) -> tuple[Decoded, Blocks]:
     """Token after token until `end` tokens are drawn, or all rollouts are done."""
 
-    def keep_going(state: tuple[Array, Array, list[Cache], Decoded]) -> Array:
-        return (state[0] < end) & ~state[-1].done.all()
+    def keep_going(state: _State) -> Array:
+        return (state.t < end) & ~state.decoded.done.all()
 
-    def step(state: tuple[Array, Array, list[Cache], Decoded]) -> tuple[Array, Array, list[Cache], Decoded]:
-        t, token, cache, decoded = state
+    def step(state: _State) -> _State:
+        t, token, cache, seen, decoded = state
         hidden, cache = decode_token(c, weights, token, blocks.prompt_lengths, blocks.prompts, cache, t - 1)
-        token, decoded = draw(hidden, t, decoded)
-        return t + 1, token, cache, decoded
+        token, seen, decoded = draw(hidden, t, seen, decoded)
+        return _State(t + 1, token, cache, seen, decoded)
 
-    t, token, cache, decoded = jax.lax.while_loop(keep_going, step, (blocks.t, blocks.token, blocks.cache, decoded))
-    return decoded, blocks._replace(t=t, token=token, cache=cache)
+    start = _State(blocks.t, blocks.token, blocks.cache, blocks.seen, decoded)
+    t, token, cache, seen, decoded = jax.lax.while_loop(keep_going, step, start)
+    return decoded, blocks._replace(t=t, token=token, cache=cache, seen=seen)
 
 
 def _empty(samples: Int[Array, "B g"], length: int, drawing: Drawing) -> Decoded:
     """A chunk without tokens; padding is done from the start."""
     shape = (*samples.shape, length)
     return Decoded(
-        jnp.full(shape, drawing.pad_id, jnp.int32), jnp.zeros(shape), jnp.zeros(samples.shape, jnp.int32), samples < 0
+        tokens=jnp.full(shape, drawing.pad_id, jnp.int32),
+        logprobs=jnp.zeros(shape),
+        drawn_logprobs=jnp.zeros(shape) if drawing.reshapes else None,
+        lengths=jnp.zeros(samples.shape, jnp.int32),
+        done=samples < 0,
     )
 
 
 def _drawer(weights: Params, blocks: Blocks, key: Key[Array, ""], temperature: Array, drawing: Drawing) -> Draw:
     """Draws into a chunk that begins with token `blocks.t`; rollouts that are done get padding."""
     uniforms = rollout_uniforms(key, blocks.prompt_ids, blocks.samples, blocks.cache[0].k.shape[-1])
+    first = blocks.t
 
-    def draw(hidden: Array, t: Array, d: Decoded) -> tuple[Array, Decoded]:
+    def draw(hidden: Array, t: Array, seen: Array | None, d: Decoded) -> tuple[Array, Array | None, Decoded]:
+        def written(chunk: Array, values: Array) -> Array:
+            return jax.lax.dynamic_update_index_in_dim(chunk, values, t - first, 2)
+
         logits = project(hidden, weights) / temperature
-        token, logprob = (x.reshape(d.done.shape) for x in choose(logits, uniforms[..., t].ravel(), drawing))
+        drawn = choose(logits, uniforms[..., t].ravel(), drawing, seen)
+        token, *logprobs = jax.tree.map(lambda x: x.reshape(d.done.shape), drawn)
         token = jnp.where(d.done, drawing.pad_id, token)
-        logprob = jnp.where(d.done, 0.0, logprob)
-        return token, Decoded(
-            jax.lax.dynamic_update_index_in_dim(d.tokens, token, t - blocks.t, 2),
-            jax.lax.dynamic_update_index_in_dim(d.logprobs, logprob, t - blocks.t, 2),
+        logprobs = jax.tree.map(lambda x: jnp.where(d.done, 0.0, x), logprobs)
+        decoded = Decoded(
+            *jax.tree.map(written, d[:3], (token, *logprobs)),
             d.lengths + ~d.done,
             d.done | jnp.isin(token, jnp.array(drawing.eos_ids, jnp.int32)),
         )
+        if seen is not None:
+            seen = marked(seen, token.reshape(-1, 1))
+        return token, seen, decoded
 
     return draw
-
-
-def choose(
-    logits: Float[Array, "R V"], uniforms: Float[Array, " R"], drawing: Drawing
-) -> tuple[Int[Array, " R"], Float[Array, " R"]]:
-    """The next token of every row, and its log-probability over the whole vocabulary."""
-    present = without(logits, drawing.absent_ids)
-    if drawing.greedy:
-        token = jnp.argmax(present, -1).astype(jnp.int32)
-    else:
-        token = inverse_cdf(restrict(present, drawing.top_k, drawing.top_p), uniforms)
-    return token, jnp.take_along_axis(logits, token[:, None], -1)[:, 0] - jax.nn.logsumexp(logits, -1)
 
 
 # ---------------------------------------------------------------- the model

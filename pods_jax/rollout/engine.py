@@ -17,7 +17,8 @@ from pods_jax.config.schema import Config, RolloutConfig, parse_section, raise_p
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.registry import load_named
-from pods_jax.rollout.sampler import Completions, generate
+from pods_jax.rollout.sampler import DRAWING, Completions, generate
+from pods_jax.rollout.stopping import StopStrings
 
 JIT = "jit"
 
@@ -48,6 +49,14 @@ class SamplingParams:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+
+
+def sampling_params(section: Any, **others: Any) -> SamplingParams:
+    """The draw of a section of the config; others: fields with other values, such as max_new_tokens."""
+    return SamplingParams(**({name: getattr(section, name) for name in (*DRAWING, "stop")} | others))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +69,7 @@ class Served:
         still reads them then, as it may under rollout.ahead on devices other than `Engine.devices`, must copy them.
       save: (folder) -> None writes its present weights, tokenizer and config.json as a Hugging Face folder. Of several
         processes all must call it; the main one writes.
+      decode: the text of token ids, in which stop strings are looked for.
       eos_ids, pad_id, absent_ids: see `generate`.
       config: the limits of the sampler.
       sharding: of the prompts, on the devices that sampling may use.
@@ -68,6 +78,7 @@ class Served:
     model: Decoder
     params: Callable[[], Params]
     save: Callable[[Path], None]
+    decode: Callable[[Sequence[int]], str]
     eos_ids: tuple[int, ...]
     pad_id: int
     absent_ids: tuple[range, ...]
@@ -136,6 +147,9 @@ class JitEngine:
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            stops=StopStrings(s.decode, sampling.stop) if sampling.stop else None,
             eos_ids=s.eos_ids,
             pad_id=s.pad_id,
             absent_ids=s.absent_ids,

@@ -83,11 +83,15 @@ class HttpOptions(EngineOptions):
                 f"rollout.temperature = {r.temperature} is not in the log-probabilities of 'raw_logprobs': start the "
                 "server with --logprobs-mode processed_logprobs, and set rollout.engine_options.logprobs_mode to it"
             )
-        if self.logprobs_mode == "processed_logprobs" and (r.top_k or r.top_p < 1):
+        reshaped = r.top_k or r.top_p < 1 or r.min_p or r.repetition_penalty != 1
+        if self.logprobs_mode == "processed_logprobs" and reshaped:
             yield (
-                "'processed_logprobs' leave out what rollout.top_k and rollout.top_p cut off, and are no "
-                "log-probabilities over the vocabulary: set top_k = 0 and top_p = 1.0, or use 'raw_logprobs'"
+                "'processed_logprobs' leave out what rollout.top_k, top_p, min_p and repetition_penalty cut off, and "
+                "are no log-probabilities over the vocabulary: set top_k = 0, top_p = 1.0, min_p = 0.0 and "
+                "repetition_penalty = 1.0, or use 'raw_logprobs'"
             )
+        if r.stop or config.evaluation.stop:
+            yield "rollout.stop and evaluation.stop need rollout.engine = 'jit': a server's completions end at ids only"
         if self.key_variable and self.key_variable not in os.environ:
             yield f"rollout.engine_options.key_variable: the environment has no {self.key_variable}"
 

@@ -1,7 +1,7 @@
 """The sampler: completions of prompts, as host arrays."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,8 +12,10 @@ from pods_jax.buckets import bucket, ceil_div, pad_prompts
 from pods_jax.doors import refuse_key, refuse_prompts, refuse_sampling
 from pods_jax.models.decoder import Decoder, ModelConfig, Params
 from pods_jax.parallel import place, to_host
-from pods_jax.rollout.decode import Blocks, Decoded, Drawing, begin, proceed, rearrange
+from pods_jax.rollout.decode import Blocks, Decoded, begin, proceed, rearrange
+from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import Layout, block_size, block_tokens, compacted, kv_bytes, passes, rows_that_fit
+from pods_jax.rollout.stopping import StopStrings, stopped
 from pods_jax.rollout.weights import unstacked
 
 BLOCK_LIMIT = 4
@@ -27,10 +29,12 @@ class Completions(NamedTuple):
       tokens: [P, n, T] token ids; the first `lengths` of a row count, the rest is padding.
       logprobs: [P, n, T] log-probabilities of the tokens at the sampling temperature, over the full vocabulary.
       lengths: [P, n] in 0..T, the end-of-sequence token counted; 0 in rows past a prompt's own number of rollouts.
-      truncated: [P, n] whether the row reached T without an end-of-sequence token.
+      truncated: [P, n] whether the row reached T without an end-of-sequence token or a stop string.
       loss_mask: [P, n, T] the tokens that the policy sampled, in rows of several turns; None: all `lengths` of them.
       environment_rewards: [P, n] the sums of what environments gave; None without one.
       last_turns: [P, n] the number of tokens before the last turn; None: 0.
+      drawn_logprobs: [P, n, T] log-probabilities of the tokens in the distribution that they were drawn from, after
+        repetition penalty, top-k, top-p and min-p; None where none of these is on, and it is the full one.
     """
 
     tokens: Int[np.ndarray, "P n T"]
@@ -40,11 +44,16 @@ class Completions(NamedTuple):
     loss_mask: Bool[np.ndarray, "P n T"] | None = None
     environment_rewards: Float[np.ndarray, "P n"] | None = None
     last_turns: Int[np.ndarray, "P n"] | None = None
+    drawn_logprobs: Float[np.ndarray, "P n T"] | None = None
 
     @property
     def own_lengths(self) -> Int[np.ndarray, "P n"]:
         """The number of tokens that the policy sampled."""
         return self.lengths if self.loss_mask is None else self.loss_mask.sum(-1)
+
+
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""Arguments of `generate` about the draw; the config's sections have them under the same names."""
 
 
 def generate(
@@ -58,6 +67,9 @@ def generate(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    stops: StopStrings | None = None,
     eos_ids: Sequence[int] = (),
     pad_id: int = 0,
     absent_ids: Sequence[range] = (),
@@ -78,8 +90,10 @@ def generate(
       num_generations: rollouts of each prompt, or of all alike; n is the largest.
       max_new_tokens: T.
       temperature: 0 takes the most probable token.
-      top_k: number of most probable tokens that can be drawn; 0: all.
-      top_p: mass of the most probable tokens that can be drawn; 1.0: all. `logprobs` stay those of all tokens.
+      top_k, top_p, min_p: 0, 1.0 and 0.0 switch them off (see `restrict`). `logprobs` stay those of the full
+        distribution, `drawn_logprobs` are those of what is left.
+      repetition_penalty: of the tokens in a rollout's prompt and completion (see `penalised`); 1.0 is none.
+      stops: strings that end a completion, its tokens up to the first one whole in its text (None: none do).
       eos_ids: tokens that end a completion.
       absent_ids: ids that are never drawn, such as the rows with which an embedding is padded beyond the tokenizer.
       prompt_ids: names of the prompts for the random keys (default 0, 1, ...).
@@ -109,15 +123,19 @@ def generate(
         firsts=np.zeros(P, int) if first_samples is None else np.asarray(first_samples),
         key=key,
         temperature=np.float32(temperature or 1.0),
-        drawing=Drawing(temperature == 0, top_k, top_p, tuple(eos_ids), pad_id, tuple(absent_ids)),
+        drawing=Drawing(
+            temperature == 0, top_k, top_p, tuple(eos_ids), pad_id, tuple(absent_ids), min_p, repetition_penalty
+        ),
+        stops=stops,
         max_new_tokens=T,
         chunk_size=min(chunk_size, T),
         sharding=sharding,
     )
     completions = no_completions(counts, T, pad_id)
+    if job.drawing.reshapes:
+        completions = completions._replace(drawn_logprobs=np.zeros_like(completions.logprobs))
     for layout in layouts:
-        for chunk in decoded_chunks(job, layout):
-            _collect(completions, *chunk)
+        decode_pass(job, layout, completions)
     return completions
 
 
@@ -148,9 +166,10 @@ def planned_passes(
 def no_completions(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:
     """Arrays [P, n, T] of padding alone, to be filled. counts: rollouts of each of the P prompts."""
     shape = (len(counts), max(counts))
+    by_token = (*shape, max_new_tokens)
     return Completions(
-        tokens=np.full((*shape, max_new_tokens), pad_id, np.int32),
-        logprobs=np.zeros((*shape, max_new_tokens), np.float32),
+        tokens=np.full(by_token, pad_id, np.int32),
+        logprobs=np.zeros(by_token, np.float32),
         lengths=np.zeros(shape, np.int32),
         truncated=np.zeros(shape, bool),
     )
@@ -159,8 +178,10 @@ def no_completions(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> C
 def _collect(completions: Completions, layout: Layout, start: int, chunk: Decoded) -> None:
     """Writes a chunk of tokens, the first of which has the number `start`, to its rollouts."""
     T = completions.tokens.shape[-1]
-    for out, values in zip(completions[:2], chunk[:2], strict=True):
-        layout.put(values[..., : T - start], out[..., start : start + values.shape[-1]])
+    for name in ("tokens", "logprobs", "drawn_logprobs"):
+        values, out = getattr(chunk, name), getattr(completions, name)
+        if values is not None:
+            layout.put(values[..., : T - start], out[..., start : start + values.shape[-1]])
     layout.put(start + chunk.lengths, completions.lengths)
     layout.put(~chunk.done, completions.truncated)
 
@@ -180,6 +201,7 @@ class Job:
     key: Key[jax.Array, ""]
     temperature: np.float32
     drawing: Drawing
+    stops: StopStrings | None
     max_new_tokens: int
     chunk_size: int
     sharding: jax.sharding.NamedSharding | None
@@ -204,18 +226,17 @@ def capacity(num_tokens: int, chunk_size: int, max_new_tokens: int) -> int:
     return min(chunks * chunk_size, max_new_tokens)
 
 
-def decoded_chunks(job: Job, layout: Layout) -> Iterator[tuple[Layout, int, Decoded]]:
-    """Decodes a layout's rollouts to their ends.
-
-    Yields:
-      the layout of each chunk's rollouts, the number of its first token, and the chunk, on the host.
-    """
+def decode_pass(job: Job, layout: Layout, completions: Completions) -> None:
+    """Decodes a layout's rollouts to their ends, into the completions."""
     T = job.max_new_tokens
     C = job.chunk_size
     decoded, blocks = _begin(job, layout)
     for start in range(0, T, C):
         decoded = to_host(decoded)
-        yield layout, start, decoded
+        if job.stops is not None:
+            before = completions.tokens[..., :start]
+            decoded = stopped(job.stops, layout, before, decoded, job.drawing.pad_id)
+        _collect(completions, layout, start, decoded)
         if decoded.done.all() or start + C >= T:
             return
         layout, blocks = _tightened(job, layout, blocks, ~decoded.done, min(start + 2 * C, T))

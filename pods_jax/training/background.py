@@ -84,6 +84,7 @@ def pack_round(done: Round) -> dict[str, Any]:
         "logprobs": c.logprobs[own],
         "lengths": c.lengths,
         "truncated": c.truncated,
+        "drawn_logprobs": None if c.drawn_logprobs is None else c.drawn_logprobs[own],
     } | {name: getattr(c, name) for name in OF_TURNS if getattr(c, name) is not None}
 
 
@@ -94,6 +95,9 @@ def unpack_round(state: Mapping[str, Any], pad_id: int) -> Round:
     own = _own(state["lengths"], state["max_new_tokens"])
     c.tokens[own] = state["tokens"]
     c.logprobs[own] = state["logprobs"]
+    if state["drawn_logprobs"] is not None:
+        c = c._replace(drawn_logprobs=np.zeros_like(c.logprobs))
+        c.drawn_logprobs[own] = state["drawn_logprobs"]
     names = ("lengths", "truncated", *OF_TURNS)
     return Round(requests, c._replace(**{name: state[name] for name in names if name in state}), state["version"])
 

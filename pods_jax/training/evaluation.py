@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from pods_jax.config.schema import Config
 from pods_jax.data import Example
 from pods_jax.rollout import Completions
-from pods_jax.rollout.engine import Orders, SamplingParams, serving
+from pods_jax.rollout.engine import Orders, sampling_params, serving
 from pods_jax.training.checkpoint import restored_run, untrained_run
 from pods_jax.training.experience import Verified, gathered
 from pods_jax.training.prompts import TokenisedExamples
@@ -107,7 +107,8 @@ def _scores(
     e = run.config.evaluation
     total = len(test.examples)
     limit = e.max_completion_length or run.config.rollout.max_completion_length
-    sampling = SamplingParams(limit, temperature, e.top_k, e.top_p)
+    stop = run.config.rollout.stop if e.stop is None else e.stop
+    sampling = sampling_params(e, max_new_tokens=limit, temperature=temperature, stop=stop)
     key = jax.random.key(run.config.seed)
     with DaemonThreads() as thread:
         batches = []

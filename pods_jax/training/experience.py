@@ -15,7 +15,7 @@ from pods_jax.parallel.hosts import exchange, own_share
 from pods_jax.rewards import FORMATS, RewardPool, Verdict
 from pods_jax.rewards.parts import Outputs, compose, weights_of
 from pods_jax.rollout import Completions
-from pods_jax.rollout.engine import Orders, SamplingParams
+from pods_jax.rollout.engine import Orders, SamplingParams, sampling_params
 
 
 class Verified(NamedTuple):
@@ -164,7 +164,7 @@ def orders_of(requests: Sequence[Request], key: jax.Array) -> Orders:
 
 def training_params(config: RolloutConfig) -> SamplingParams:
     """The distribution and limit of a step's rollouts."""
-    return SamplingParams(config.max_completion_length, config.temperature, config.top_k, config.top_p)
+    return sampling_params(config, max_new_tokens=config.max_completion_length)
 
 
 def verified_groups(
@@ -195,4 +195,5 @@ def _group(request: Request, c: Completions, place: int, verified: Verified, own
         reasons=tuple(verified.reasons[own]),
         parts={name: values[own] for name, values in verified.parts.items()},
         loss_mask=None if c.loss_mask is None else c.loss_mask[place, :n],
+        drawn_logprobs=None if c.drawn_logprobs is None else c.drawn_logprobs[place, :n],
     )

@@ -20,7 +20,7 @@ from pods_jax.training.board import Boards
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.memory import naming_keys_for_memory
-from pods_jax.training.notices import Notices
+from pods_jax.training.notices import Notices, standing
 from pods_jax.training.preflight import check
 from pods_jax.training.prompts import RunData, load_data
 from pods_jax.training.reporting import Reporter
@@ -105,6 +105,8 @@ def _train(
                 _evaluate(run, folder, boards, 0, reporter)
 
         # -------------------------------------------------------- steps
+        for line in standing(config):
+            reporter.message(f"notice   {line}")
         notices = Notices(config)
         last_save = run.totals["wall_time_s"]
         step = start

@@ -45,6 +45,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         }
         | verdict_metrics(groups)
         | turn_metrics(groups)
+        | kept_mass_metrics(groups)
     )
 
 
@@ -60,6 +61,17 @@ def turn_metrics(groups: Sequence[Group]) -> dict[str, float]:
     observed = np.concatenate([g.lengths - g.own_lengths for g in groups])
     means = {"turns/mean": turns.mean(), "turns/max": turns.max(), "turns/observation_tokens": observed.mean()}
     return {name: float(value) for name, value in means.items()}
+
+
+def kept_mass_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Mean and least probability mass that the draw of a token kept; empty where tokens are drawn from all.
+
+    It is probability over drawn probability. Under a repetition penalty that may be above 1.
+    """
+    if groups[0].drawn_logprobs is None:
+        return {}
+    masses = [np.exp(g.logprobs - g.drawn_logprobs)[g.own_mask] for g in groups]
+    return {"sampling/kept_mass/mean": _mean(masses), "sampling/kept_mass/min": float(np.concatenate(masses).min())}
 
 
 def candidate_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -118,7 +130,7 @@ def _flat_on_host(arrays: Sequence[jax.Array]) -> np.ndarray:
 def _differences(logprobs: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sum and maximum [P, m] of each rollout's absolute differences, and the number of its tokens."""
     own = batch.own_mask
-    gaps = jnp.where(own, jnp.abs(logprobs - batch.behaviour_logprobs), 0.0)
+    gaps = jnp.where(own, jnp.abs(logprobs - batch.sampler_logprobs), 0.0)
     return gaps.sum(-1), gaps.max(-1), own.sum(-1)
 
 

@@ -12,6 +12,30 @@ WINDOW = 5
 _NEARLY_ALL = 0.95
 
 
+_RESHAPING = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Options of the draw, and the values that leave the policy's distribution as it is."""
+
+
+def standing(config: Config) -> list[str]:
+    """The notices that hold from a run's start to its end."""
+    r = config.rollout
+    o = config.objective
+    given = [f"rollout.{key} = {getattr(r, key)}" for key, off in _RESHAPING.items() if getattr(r, key) != off]
+    if not given:
+        return []
+    bounds = (o.importance_sampling_cap, o.importance_sampling_floor)
+    corrected = o.old_logprobs == "behaviour" or any(bound is not None for bound in bounds)
+    effect = (
+        "takes account of it in its importance ratio"
+        if corrected
+        else "takes no account of it (with objective.importance_sampling_cap = 2.0 it does)"
+    )
+    return [
+        f"{', '.join(given)}: rollouts are drawn from a reshaped policy, of which the loss {effect}; "
+        "sampling/kept_mass/mean is the share of the policy that can be drawn"
+    ]
+
+
 class Notices:
     """Says each notice when it begins to hold, over the last steps, and again when it has ceased and comes back."""
 

@@ -100,14 +100,14 @@ def _summed_k1(
 ) -> list[np.ndarray]:
     """The KL of each of a group's rollouts, [n] for each group; they are scored in the blocks of an update.
 
-    It is k1, log(behaviour / reference), summed over a completion's tokens (Ziegler et al. 2019, arXiv 1909.08593;
-    REINFORCE++, Hu 2025, arXiv 2501.03262, with discount 1).
+    It is k1, log(policy / reference), summed over a completion's tokens (Ziegler et al. 2019, arXiv 1909.08593;
+    REINFORCE++, Hu 2025, arXiv 2501.03262, with discount 1); the policy's part is the sampler's, over all tokens.
     """
     everything = [Kept(g, np.arange(len(g.lengths)), np.zeros(len(g.lengths), np.float32)) for g in groups]
     batch = make_batch(config, everything, num_shards(mesh))
     rows = place((batch.prompts, batch.prompt_lengths, batch.completions), batch_sharding(mesh))
     references = to_host(scorer(ref_params, *rows))
-    kls = iter(np.where(batch.own_mask, batch.behaviour_logprobs - references, 0.0).sum(-1))
+    kls = iter(np.where(batch.own_mask, batch.sampler_logprobs - references, 0.0).sum(-1))
     summed = [np.zeros(len(g.lengths), np.float32) for g in groups]
     for kept, out in zip(everything, summed, strict=True):
         for block in blocks_of(kept, block_size(config)):

@@ -90,6 +90,7 @@ class Run:
             model=self.model,
             params=self.sampling_params,
             save=functools.partial(self.save_policy, dtype=self.config.model.compute_dtype),
+            decode=tokenizer.decode,
             eos_ids=tokenizer.eos_ids,
             pad_id=tokenizer.pad_id,
             absent_ids=tokenizer.absent_ids(self.model.config.vocab_size),

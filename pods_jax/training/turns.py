@@ -118,6 +118,7 @@ class Rollouts:
         place = self.prompt, self.sample
         self._tokens = first.tokens[place]
         self._logprobs = first.logprobs[place]
+        self._drawn_logprobs = None if first.drawn_logprobs is None else first.drawn_logprobs[place]
         self._lengths = first.lengths[place]
         self._truncated = first.truncated[place]
         self._mask = np.arange(T) < self._lengths[:, None]
@@ -138,12 +139,12 @@ class Rollouts:
         """Appends the turns drawn, [k, 1] completions, of each row what it has room for."""
         starts = self._lengths[rollouts]
         counts = np.minimum(drawn.lengths[:, 0], self._tokens.shape[1] - starts)
-        for i, start, count, tokens, logprobs in zip(
-            rollouts, starts, counts, drawn.tokens[:, 0], drawn.logprobs[:, 0], strict=True
-        ):
+        for row, (i, start, count) in enumerate(zip(rollouts, starts, counts, strict=True)):
             new = slice(start, start + count)
-            self._tokens[i, new] = tokens[:count]
-            self._logprobs[i, new] = logprobs[:count]
+            self._tokens[i, new] = drawn.tokens[row, 0, :count]
+            self._logprobs[i, new] = drawn.logprobs[row, 0, :count]
+            if self._drawn_logprobs is not None:
+                self._drawn_logprobs[i, new] = drawn.drawn_logprobs[row, 0, :count]
             self._mask[i, new] = True
         self._starts[rollouts] = starts
         self._lengths[rollouts] = starts + counts
@@ -162,16 +163,23 @@ class Rollouts:
 
     def completions(self) -> Completions:
         """The rows as completions."""
-        P, n, T = self._first.tokens.shape
-        whole = self._first._replace(
-            loss_mask=np.zeros((P, n, T), bool),
-            environment_rewards=np.zeros((P, n), np.float32),
-            last_turns=np.zeros((P, n), np.int32),
-        )
-        rows = (self._tokens, self._logprobs, self._lengths, self._truncated, self._mask, self._rewards, self._starts)
-        for out, own in zip(whole, rows, strict=True):
-            out[self.prompt, self.sample] = own
-        return whole
+        rows = {
+            "logprobs": self._logprobs,
+            "drawn_logprobs": self._drawn_logprobs,
+            "lengths": self._lengths,
+            "truncated": self._truncated,
+            "loss_mask": self._mask,
+            "environment_rewards": self._rewards.astype(np.float32),
+            "last_turns": self._starts.astype(np.int32),
+        }
+        placed = {name: None if own is None else self._placed(own) for name, own in rows.items()}
+        return Completions(tokens=self._placed(self._tokens, self._tokenizer.pad_id), **placed)
+
+    def _placed(self, rows: np.ndarray, padding: int = 0) -> np.ndarray:
+        """[P, n, ...] the rows at their places, and padding."""
+        placed = np.full((*self._first.lengths.shape, *rows.shape[1:]), padding, rows.dtype)
+        placed[self.prompt, self.sample] = rows
+        return placed
 
     def _turn(self, i: int) -> str:
         """The text of the latest turn."""

@@ -64,6 +64,16 @@ def test_every_problem_is_reported_at_once():
         ("objective.ddof=-3", "objective.ddof must not be negative"),
         ("optimizer.adam_beta1=1.5", r"optimizer.adam_beta1 must lie in \[0, 1\)"),
         ("selection.rule='all'", "keeps all rollouts"),
+        ("rollout.min_p=1.5", r"rollout.min_p must lie in \[0, 1\], got 1.5"),
+        ("evaluation.min_p=-0.1", r"evaluation.min_p must lie in \[0, 1\], got -0.1"),
+        ("rollout.min_p=1.0", "rollout.min_p = 1.0 draws the most probable token"),
+        ("rollout.top_k=1", "rollout.top_k = 1 draws the most probable token"),
+        ("rollout.repetition_penalty=0.0", "rollout.repetition_penalty must be positive"),
+        ("evaluation.repetition_penalty=-1.0", "evaluation.repetition_penalty must be positive"),
+        ("rollout.stop=</answer>", r"rollout.stop must be a tuple of strings .*\('value',\).*, got '</answer>'"),
+        ("rollout.stop=('',)", "rollout.stop must hold strings that text can contain, got ''"),
+        ("evaluation.stop=(3,)", r"evaluation.stop must be a tuple of strings .* or None, got \(3,\)"),
+        ("evaluation.stop=x", "evaluation.stop must be a tuple of strings .* or None, got 'x'"),
         ("training.num_steps=2.5", "training.num_steps must be int"),
         ("training.num_steps=True", "training.num_steps must be int"),
     ],
@@ -93,6 +103,12 @@ def test_overrides_take_literals_and_strings():
     )
     assert (c.seed, c.optimizer.learning_rate, c.selection.rule, c.training.max_minutes) == (3, 1.0, "random", None)
     assert c.data.options.digits == 4
+
+
+def test_stop_strings_are_tuples_or_lists():
+    overrides = ["rollout.stop=['</answer>']", "evaluation.stop=('a', 'b')"]
+    c = load_config(str(ROOT / "configs/demo.py"), overrides)
+    assert (c.rollout.stop, c.evaluation.stop) == (("</answer>",), ("a", "b"))
 
 
 def test_the_mesh_must_divide_the_batch():

@@ -13,7 +13,8 @@ from pods_jax.learner.logprobs import group_logprobs
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import make_mesh
 from pods_jax.planning import flops
-from pods_jax.rollout.decode import Drawing, begin
+from pods_jax.rollout.decode import begin
+from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(

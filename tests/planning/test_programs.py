@@ -12,7 +12,7 @@ from pods_jax.planning.generation import generation, lower_first_chunk, lower_la
 from pods_jax.planning.programs import batch_shapes, programs
 from pods_jax.planning.run_shapes import run_shapes
 from pods_jax.rollout import generate, sampler
-from pods_jax.rollout.decode import Drawing
+from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import block_tokens, kv_bytes
 from pods_jax.rollout.sampler import planned_passes
 from pods_jax.rollout.weights import unstacked

@@ -42,6 +42,9 @@ def assert_equal(a, b):
     for name in ("tokens", "lengths", "truncated"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
     np.testing.assert_allclose(a.logprobs, b.logprobs, rtol=0, atol=1e-5)
+    assert (a.drawn_logprobs is None) == (b.drawn_logprobs is None)
+    if a.drawn_logprobs is not None:
+        np.testing.assert_allclose(a.drawn_logprobs, b.drawn_logprobs, rtol=0, atol=1e-5)
 
 
 # ---------------------------------------------------------------- chunks
@@ -64,10 +67,12 @@ def test_chunks_of_other_sizes_change_nothing(chunk_size, temperature):
     assert_equal(sample(chunk_size=chunk_size, temperature=temperature), at_once(temperature))
 
 
-@pytest.mark.slow
-def test_chunks_change_nothing_under_top_k_and_top_p():
-    options = {"top_k": 9, "top_p": 0.8}
-    assert_equal(sample(chunk_size=6, **options), sample(**options))
+def test_chunks_change_nothing_where_the_draw_is_reshaped():
+    """Tokens that were seen move with their rollouts."""
+    options = {"top_k": 9, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 2.0}
+    whole = sample(**options)
+    assert (whole.tokens != at_once(1.0).tokens).any()
+    assert_equal(sample(chunk_size=3, **options), whole)
 
 
 def test_what_is_computed_follows_the_rollouts_that_go_on(monkeypatch):
@@ -89,6 +94,23 @@ def test_what_is_computed_follows_the_rollouts_that_go_on(monkeypatch):
         expected.append((bucket(blocks), BLOCK_LIMIT, min(3 * bucket(start // 3 + 1), T)))
     assert shapes == expected
     assert len({blocks for blocks, *_ in shapes}) > 1
+
+
+def test_keys_and_values_are_copied_only_where_they_move_or_grow(monkeypatch):
+    """Chunks of 2: their caches hold 2, 4, 6, 8, 12, 12 and 13 tokens."""
+    seen = []
+
+    def recorded(blocks, origins, rows, samples, capacity):
+        before = list(blocks.cache)
+        moves = rows is not None or capacity != before[0].k.shape[3]
+        after = rearrange(blocks, origins, rows, samples, capacity)
+        seen.append((moves, any(a.k is b.k for a, b in zip(before, after.cache, strict=True))))
+        return after
+
+    rearrange = sampler.rearrange
+    monkeypatch.setattr(sampler, "rearrange", recorded)
+    assert_equal(sample(chunk_size=2, eos_ids=()), sample(eos_ids=()))
+    assert seen == [(True, False)] * 4 + [(False, True)] + [(True, False)]
 
 
 def test_a_short_limit_is_one_program(monkeypatch):

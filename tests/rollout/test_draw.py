@@ -1,19 +1,20 @@
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pods_jax.rollout.decode import Drawing, choose
-from pods_jax.rollout.draw import inverse_cdf, restrict, rollout_uniforms
+from pods_jax.rollout.draw import Drawing, choose, inverse_cdf, penalised, restrict, rollout_uniforms, seen_tokens
 
 V = 12
 LOGIT = st.integers(-3000, 3000).map(lambda i: np.float32(i / 100))
 LARGEST = float(np.nextafter(np.float32(1), np.float32(0)))  # the largest uniform below 1
 _inverse_cdf = jax.jit(inverse_cdf)
-_restrict = jax.jit(restrict, static_argnames=("top_k", "top_p"))
+_restrict = jax.jit(restrict, static_argnames=("top_k", "top_p", "min_p"))
 
 
 def softmax(logits):
@@ -98,6 +99,87 @@ def test_the_nucleus_is_the_smallest_set_that_reaches_top_p(logits):
         assert not keep[row < last].any()
 
 
+def kept_by_sorting(row, top_k, top_p, min_p):
+    """The definition of `restrict` on one row, in float64; None where rounding decides whether top_p is reached."""
+    row = row.astype(np.float64)
+    mass = np.exp(row - row.max())
+    kept = mass >= min_p
+    if top_k:
+        in_top = row >= np.sort(row)[::-1][min(top_k, len(row)) - 1]
+        mass = np.where(in_top, mass, 0)
+        kept &= in_top
+    if top_p < 1:
+        above = np.array([mass[row > x].sum() for x in row]) / mass.sum()
+        if np.abs(above - top_p).min() < 1e-5 * top_p:
+            return None
+        kept &= above < top_p
+    return kept & (row > -np.inf)
+
+
+TIED = st.sampled_from([-2.0, -0.0, 0.0, 1.0, 1.0000001, 3.0])
+EXTREME = st.sampled_from([-np.inf, -3.4e38, -1e30, -1e-45, -0.0, 0.0, 1e-45, 1e-38, 5.0, 80.0, 1e4, 3.4e38])
+ROWS = st.one_of(*(arrays(np.float32, (2, V), elements=x) for x in (LOGIT, TIED, EXTREME)))
+
+
+@settings(max_examples=300)
+@given(
+    ROWS, st.sampled_from([0, 1, 3, 11, 12, 40]), st.sampled_from([1e-6, 0.45, 0.97, 1.0]), st.sampled_from([0.0, 0.3])
+)
+def test_the_bisected_bounds_are_those_of_a_sort(logits, top_k, top_p, min_p):
+    assume((logits > -np.inf).any(-1).all())
+    expected = [kept_by_sorting(row, top_k, top_p, min_p) for row in logits]
+    assume(all(row is not None for row in expected))
+    found = np.asarray(_restrict(logits, top_k=top_k, top_p=top_p, min_p=min_p))
+    np.testing.assert_array_equal(found > -np.inf, expected)
+    np.testing.assert_array_equal(found[found > -np.inf], logits[found > -np.inf])
+
+
+@pytest.mark.parametrize("top_k", [0, 7])
+@pytest.mark.parametrize("top_p", [0.6, 1.0])
+@pytest.mark.parametrize("min_p", [0.0, 0.1, 1.0])
+def test_what_is_left_is_what_transformers_leaves(top_k, top_p, min_p):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    logits = np.random.default_rng(1).normal(0, 2, (64, 50)).astype(np.float32)
+    scores = torch.tensor(logits)
+    if top_k:
+        scores = transformers.TopKLogitsWarper(top_k)(None, scores)
+    if top_p < 1:
+        scores = transformers.TopPLogitsWarper(top_p)(None, scores)
+    if min_p:
+        scores = transformers.MinPLogitsWarper(min_p)(None, scores)
+    np.testing.assert_array_equal(_restrict(logits, top_k=top_k, top_p=top_p, min_p=min_p), scores.numpy())
+
+
+def test_the_repetition_penalty_is_that_of_transformers():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    rng = np.random.default_rng(2)
+    logits = rng.normal(0, 2, (8, 20)).astype(np.float32)
+    tokens = rng.integers(0, 20, (8, 6))
+    expected = transformers.RepetitionPenaltyLogitsProcessor(1.3)(torch.tensor(tokens), torch.tensor(logits))
+    seen = seen_tokens(jnp.asarray(tokens), jnp.full(8, 6), 20)
+    np.testing.assert_allclose(penalised(jnp.asarray(logits), seen, 1.3), expected.numpy(), rtol=1e-6)
+
+
+def test_padding_is_not_seen():
+    seen = seen_tokens(jnp.array([[3, 1, 0], [2, 0, 0]]), jnp.array([2, 0]), 4)
+    assert seen.tolist() == [[False, True, False, True], [False] * 4]
+
+
+def test_nothing_is_sorted():
+    """No operation of the compiled program sorts, by the words for it that programs have which do."""
+
+    def sorts(function):
+        text = jax.jit(function).lower(jnp.zeros((4, 1000)), jnp.zeros(4)).compile().as_text().lower()
+        return set(re.findall(r"\b(?:sort|topk|top-k)\(|custom_call_target=\"topk\"", text))
+
+    drawing = Drawing(greedy=False, top_k=20, top_p=0.9, min_p=0.01)
+    assert not sorts(lambda logits, uniforms: choose(logits, uniforms, drawing).tokens)
+    assert sorts(lambda logits, uniforms: jnp.sort(logits, -1))
+    assert sorts(lambda logits, uniforms: jax.lax.top_k(logits, 20)[0])
+
+
 # ---------------------------------------------------------------- uniforms
 
 KEY = jax.random.key(7)
@@ -113,8 +195,17 @@ def test_uniforms_of_different_rollouts_differ():
     samples = jnp.tile(jnp.arange(5), (5, 1))
     whole = np.asarray(rollout_uniforms(KEY, jnp.arange(5), samples, 8))
     assert len(np.unique(whole)) == whole.size
-    assert 0 <= whole.min() <= whole.max() < 1
+    assert 0 < whole.min() <= whole.max() < 1
     assert not np.array_equal(whole, rollout_uniforms(jax.random.key(8), jnp.arange(5), samples, 8))
+
+
+def test_the_least_uniform_lies_within_the_first_step(monkeypatch):
+    """Else the first token's share would be at least 2^-23, however improbable it is."""
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.zeros(shape))
+    (least,) = np.unique(rollout_uniforms(KEY, jnp.arange(2), jnp.zeros((2, 3), int), 4))
+    assert least == 2**-24
+    logits = jnp.log(jnp.array([[1e-9, 0.5, 0.5]]))
+    assert inverse_cdf(logits, jnp.array([least])).item() == 1
 
 
 # ---------------------------------------------------------------- ids without a token
@@ -129,8 +220,8 @@ def test_absent_ids_are_never_drawn(greedy, top):
     logits = jnp.asarray(np.random.default_rng(0).normal(size=200), jnp.float32)
     logits = logits.at[np.r_[0, 5:8, 199]].set(9.0)
     uniforms = jnp.linspace(0, 1, rows, endpoint=False)
-    drawing = Drawing(greedy, *top, eos_ids=(), pad_id=0, absent_ids=absent)
-    tokens, logprobs = choose(jnp.broadcast_to(logits, (rows, 200)), uniforms, drawing)
+    drawing = Drawing(greedy, *top, absent_ids=absent)
+    tokens, logprobs, _ = choose(jnp.broadcast_to(logits, (rows, 200)), uniforms, drawing)
     assert not set(np.asarray(tokens).tolist()) & {0, 5, 6, 7, 199}
     np.testing.assert_allclose(logprobs, jax.nn.log_softmax(logits)[tokens], rtol=1e-5)
     whole = (_restrict(jnp.delete(logits, np.r_[0, 5:8, 199])[None], top_k=top[0], top_p=top[1]) > -np.inf).sum()

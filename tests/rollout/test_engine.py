@@ -105,8 +105,9 @@ MODEL = Decoder(ModelConfig(16, 8, 16, 1, 2, 1, 4))
 
 def served(params):
     return Served(
-        model=MODEL, params=params, save=lambda folder: None, eos_ids=(1,), pad_id=0, absent_ids=(range(14, 16),),
-        config=RolloutConfig(chunk_size=3), sharding=batch_sharding(make_mesh(devices=jax.devices()[:1])),
+        model=MODEL, params=params, save=lambda folder: None, decode=str, eos_ids=(1,), pad_id=0,
+        absent_ids=(range(14, 16),), config=RolloutConfig(chunk_size=3),
+        sharding=batch_sharding(make_mesh(devices=jax.devices()[:1])),
     )  # fmt: skip
 
 

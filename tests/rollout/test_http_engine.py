@@ -41,8 +41,8 @@ def engine_of(server, tmp_path):
     def make(**options):
         options = {"backoff_s": 0.01, "attempts": 6, "timeout_s": 20.0} | options
         served = Served(
-            model=MODEL, params=lambda: None, save=save, eos_ids=(EOS,), pad_id=0, absent_ids=(range(30, 32),),
-            config=RolloutConfig(), sharding=batch_sharding(make_mesh()),
+            model=MODEL, params=lambda: None, save=save, decode=str, eos_ids=(EOS,), pad_id=0,
+            absent_ids=(range(30, 32),), config=RolloutConfig(), sharding=batch_sharding(make_mesh()),
         )  # fmt: skip
         return HttpEngine(served, HttpOptions(url=server.url, folder=str(tmp_path / "weights"), **options))
 

@@ -17,7 +17,8 @@ from pods_jax.models.shardings import param_shardings
 from pods_jax.parallel import batch_sharding
 from pods_jax.parallel.mesh import AXES
 from pods_jax.rollout import generate
-from pods_jax.rollout.decode import Drawing, begin
+from pods_jax.rollout.decode import begin
+from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(
@@ -57,9 +58,16 @@ def test_chunks_change_nothing_on_a_mesh(report):
     assert report["in chunks"] == report["(8, 1, 1)"]
 
 
-def test_devices_exchange_nothing_but_whether_they_are_done(report):
+def test_reshaped_draws_do_not_depend_on_the_mesh(report):
+    one, many = (report[f"{shape} reshaped"] for shape in MESHES[::2])
+    assert one == many
+    assert one["tokens"] != report[str(MESHES[0])]["tokens"]
+
+
+@pytest.mark.parametrize("draws", ["full", "reshaped"])
+def test_devices_exchange_nothing_but_whether_they_are_done(report, draws):
     """Each decodes blocks whose prompts it has prefilled itself; an all-gather would be of keys and values."""
-    assert report["collectives"] == ["all-reduce"]
+    assert report[f"collectives {draws}"] == ["all-reduce"]
 
 
 # ---------------------------------------------------------------- the child
@@ -73,7 +81,10 @@ def on_devices(shape, **options):
     return {"tokens": completions.tokens.tolist(), "lengths": completions.lengths.tolist()}
 
 
-def collectives():
+RESHAPED = {"top_k": 9, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.5}
+
+
+def collectives(**options):
     """What a program over eight devices with three blocks and two prompts each exchanges."""
     mesh = jax.make_mesh((8, 1, 1), AXES, axis_types=(AxisType.Auto,) * 3)
     params = jax.device_put(init_params(MODEL, jax.random.key(0)), param_shardings(CONFIG, mesh))
@@ -88,13 +99,15 @@ def collectives():
         batch_sharding(mesh),
     )
     scalars = jax.random.key(0), jnp.float32(1.0)
-    drawing = Drawing(greedy=False, top_k=0, top_p=1.0, eos_ids=(0,), pad_id=0)
+    drawing = Drawing(greedy=False, eos_ids=(0,), **options)
     program = begin.lower(CONFIG, unstacked(params), *arrays, *scalars, length=5, drawing=drawing).compile().as_text()
     return sorted(set(re.findall(r"(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\(", program)))
 
 
 def main():
-    report = {"collectives": collectives(), "in chunks": on_devices((8, 1, 1), chunk_size=2)}
+    report = {"collectives full": collectives(), "collectives reshaped": collectives(**RESHAPED)}
+    report["in chunks"] = on_devices((8, 1, 1), chunk_size=2)
+    report |= {f"{shape} reshaped": on_devices(shape, chunk_size=3, **RESHAPED) for shape in MESHES[::2]}
     print(json.dumps(report | {str(shape): on_devices(shape) for shape in MESHES}))
 
 

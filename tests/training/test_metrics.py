@@ -1,5 +1,7 @@
 """Numbers of a step against plain sums."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -59,6 +61,15 @@ def test_the_deviation_of_rewards_is_of_all_of_them_as_in_trl():
     assert metrics["reward_std"] == pytest.approx(np.std([1, 1, 0, 0], ddof=1))
     assert metrics["frac_reward_zero_std"] == 1.0
     assert metrics["frac_reward_invalid"] == pytest.approx(0.2)
+
+
+def test_the_kept_mass_is_over_a_groups_own_tokens():
+    masses = np.float32([[0.5, 9, 9, 9], [0.25, 0.75, 9, 9]])
+    reshaped = dataclasses.replace(group([0.0, 1.0]), drawn_logprobs=-np.log(masses))
+    metrics = rollout_metrics([reshaped])
+    assert metrics["sampling/kept_mass/mean"] == pytest.approx(0.5)
+    assert metrics["sampling/kept_mass/min"] == pytest.approx(0.25)
+    assert not any(name.startswith("sampling/") for name in rollout_metrics([group([0.0, 1.0])]))
 
 
 def test_candidates_are_the_first_requests_of_prompts():

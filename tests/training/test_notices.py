@@ -1,7 +1,11 @@
 """A notice is said once while it holds, and again when it comes back."""
 
+import dataclasses
+
+import pytest
+
 from pods_jax.config.schema import Config
-from pods_jax.training.notices import WINDOW, Notices
+from pods_jax.training.notices import WINDOW, Notices, standing
 
 FINE = {"completions/clipped_ratio": 0.1, "frac_reward_zero_std": 0.3, "reward": 0.5}
 
@@ -33,3 +37,29 @@ def test_what_comes_back_is_said_again():
 
 def test_numbers_that_are_missing_say_nothing():
     assert said([{"completions/clipped_ratio": float("nan"), "frac_reward_zero_std": float("nan")}] * 10) == []
+
+
+def test_a_run_that_draws_from_the_policy_has_no_standing_notice():
+    assert standing(Config()) == []
+
+
+@pytest.mark.parametrize(
+    ("objective", "effect"),
+    [
+        ({}, "takes no account of it"),
+        ({"importance_sampling_cap": 2.0}, "takes account of it"),
+        ({"importance_sampling_floor": 0.5}, "takes account of it"),
+        ({"old_logprobs": "behaviour"}, "takes account of it"),
+    ],
+    ids=str,
+)
+def test_a_reshaped_draw_is_said_at_the_start(objective, effect):
+    config = Config()
+    config = dataclasses.replace(
+        config,
+        rollout=dataclasses.replace(config.rollout, top_k=50, min_p=0.1),
+        objective=dataclasses.replace(config.objective, **objective),
+    )
+    (line,) = standing(config)
+    assert line.startswith("rollout.top_k = 50, rollout.min_p = 0.1: ")
+    assert effect in line
