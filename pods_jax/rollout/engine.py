@@ -18,7 +18,7 @@ from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.registry import load_named
 from pods_jax.rollout.sampler import DRAWING, Completions, generate
-from pods_jax.rollout.stopping import StopStrings
+from pods_jax.rollout.stop_strings import StopStrings
 
 JIT = "jit"
 

@@ -15,7 +15,7 @@ from pods_jax.parallel import place, to_host
 from pods_jax.rollout.decode import Blocks, Decoded, begin, proceed, rearrange
 from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import Layout, block_size, block_tokens, compacted, kv_bytes, passes, rows_that_fit
-from pods_jax.rollout.stopping import StopStrings, stopped
+from pods_jax.rollout.stop_strings import StopStrings, stopped
 from pods_jax.rollout.weights import unstacked
 
 BLOCK_LIMIT = 4

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.rollout import generate
-from pods_jax.rollout.stopping import StopStrings
+from pods_jax.rollout.stop_strings import StopStrings
 
 PIECES = ["<eos>", "a", "b", "ab", "ba", "bab", " a", "", "\N{SNOWMAN}", "</", "a>"]
 CONFIG = ModelConfig(
