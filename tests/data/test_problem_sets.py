@@ -85,7 +85,7 @@ def test_every_set_is_asked_for_at_the_hub(monkeypatch, name):
     data = DATASETS[name](None, {}, 0)
     assert bool(data.train) == (name not in EVALUATION_ONLY)
     assert data.test
-    assert len(asked) == (14 if name == "math" else 1)
+    assert len(asked) == {"math": 14, "deepmath_filtered": 2}.get(name, 1)
 
 
 def test_olympiadbench_keeps_text_problems_of_all_types_that_have_a_gold(tmp_path):
