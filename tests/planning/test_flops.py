@@ -115,7 +115,7 @@ def test_attention_to_long_completions_is_computed_again_under_remat():
         model = MODEL.clone(remat=remat, attention="whole")
         update = make_update(model, optimizer, ObjectiveConfig(), mesh=mesh, **options)
         traced.append(product_flops(update.trace(state_shapes(model, optimizer, mesh), batch, None).jaxpr))
-        expected.append(flops.update_flops(CONFIG, P, M, S, 400, LoraConfig(), remat == "full"))
+        expected.append(flops.update_flops(CONFIG, P, M, S, 400, LoraConfig(), remat == "full", "whole"))
     assert traced[1] - traced[0] == pytest.approx(expected[1] - expected[0], rel=0.07)
 
 
