@@ -243,7 +243,10 @@ def restored_run(
         raise UserError(f"workdir {path} holds no checkpoint")
     saved = saved_config(path)
     refuse_other_policy(path, saved, config)
-    config = dataclasses.replace(config, **{name: getattr(saved, name) for name in OF_TRAINING})
+    allow = config.training.allow_replaced_inputs
+    training = dataclasses.replace(saved.training, allow_replaced_inputs=allow)
+    of_training = {name: getattr(saved, name) for name in OF_TRAINING} | {"training": training}
+    config = dataclasses.replace(config, **of_training)
     step = _step(path, checkpoint)
     data = load_data(config)
     reporter.data(config, data)
