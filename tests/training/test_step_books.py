@@ -33,7 +33,7 @@ def test_selection_and_sampling_draw_apart_and_anew_in_each_step(run, monkeypatc
 
         monkeypatch.setattr(step_module, name, noting)
 
-    noted("collect_groups", 1)
+    noted("orders_of", 1)
     noted("select_groups", 2)
     for step in (1, 2):
         step_module.train_step(run, step)
@@ -48,9 +48,9 @@ def test_a_rollout_that_is_kept_twice_is_trained_once(run, monkeypatch):
         return [Kept(g, np.array([0, 0, 3, 3]), np.float32([1, 1, -1, -1])) for g in groups], metrics
 
     monkeypatch.setattr(step_module, "select_groups", twice)
-    _, groups = step_module.train_step(run, 1)
-    assert run.totals["rollouts/trained"] == 2 * len(groups)
-    assert run.totals["tokens/trained"] == sum(int(g.lengths[[0, 3]].sum()) for g in groups)
+    _, kept = step_module.train_step(run, 1)
+    assert run.totals["rollouts/trained"] == 2 * len(kept)
+    assert run.totals["tokens/trained"] == sum(int(k.group.lengths[[0, 3]].sum()) for k in kept)
 
 
 @pytest.mark.parametrize(("iterations", "shares"), [(1, 1), (3, 1), (1, 4), (3, 4)])
@@ -66,8 +66,8 @@ def test_a_checkpoint_holds_every_count(run, tiny):
     config, _ = from_mapping(tiny)
     with RewardPool(1) as pool:
         later = make_run(config, load_data(config), pool, lambda *_: None)
-        later.load(run.state, host)
-    for name in ("totals", "skipped_in_a_row", "ended", "inputs"):
+        later.load(1, run.state, host)
+    for name in ("version", "totals", "skipped_in_a_row", "ended", "inputs"):
         assert getattr(later, name) == getattr(run, name), name
     assert later.stream.state_dict() == run.stream.state_dict() != {"position": 0}
     assert later.allocator.state_dict() == run.allocator.state_dict()
