@@ -7,7 +7,7 @@ from simulated_world import World, through_a_file
 
 from pods_jax.allocation.base import generator
 from pods_jax.allocation.buffer import ORDERS, ReplayBuffer, Waiting, detached
-from pods_jax.groups import Prompt, Request, array_names
+from pods_jax.groups import Prompt, Request
 
 
 def pilot(uid, successes, n=8):
@@ -135,8 +135,8 @@ def test_a_detached_group_shares_nothing_and_is_the_same():
     group = pilot(0, 3)
     group = dataclasses.replace(group, drawn_logprobs=group.logprobs.copy())
     copy = detached(group)
-    assert len(array_names(group)) == 8
-    for name in array_names(group):
+    assert len(group.arrays()) == 8
+    for name in group.arrays():
         assert not np.shares_memory(getattr(copy, name), getattr(group, name))
         np.testing.assert_array_equal(getattr(copy, name), getattr(group, name))
     assert not np.shares_memory(copy.parts["correctness"], group.parts["correctness"])

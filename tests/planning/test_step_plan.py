@@ -7,7 +7,7 @@ import pytest
 from pods_jax.config.schema import from_mapping
 from pods_jax.planning.chips import CHIPS
 from pods_jax.planning.collectives import Traffic
-from pods_jax.planning.programs import Program, run_shapes
+from pods_jax.planning.run_shapes import Program, run_shapes
 from pods_jax.planning.step_plan import compiled_memory, least_times, overflow
 
 IN_ALL = (
@@ -62,9 +62,8 @@ def test_the_plan_of_muon_holds_one_moment_of_the_matrices_of_layers(tiny):
 @pytest.mark.parametrize("runs", [1, 3])
 def test_the_least_time_of_a_step_is_that_of_all_runs(runs):
     chip = CHIPS["v5e"]
-    program = Program(
-        "update", lambda: None, {}, {}, 0, flops=8 * chip.flops_per_s, read_bytes=3 * chip.hbm_bytes_per_s, runs=runs
-    )
+    program = Program("update", lambda: None, {}, {}, 0, flops=8 * chip.flops_per_s, runs=runs)
     sent = {"all-gather": Traffic(1, 2 * chip.link_bytes_per_s), "all-reduce": Traffic(1, 3 * chip.link_bytes_per_s)}
-    times = least_times(program, sent, num_devices=4, chip=chip)
+    moved = 3 * chip.hbm_bytes_per_s
+    times = least_times(program, sent, moved, num_devices=4, chip=chip)
     assert times == pytest.approx({"compute": 2 * runs, "memory": 3 * runs, "interconnect": 5 * runs})
