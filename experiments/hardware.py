@@ -112,7 +112,8 @@ CONFIGS = (
     "planning.py:qwen2.5-3b-lora", "planning.py:llama-3.2-3b", "planning.py:qwen2.5-7b",
     "paper/gsm8k_qwen3b_full.py:pods", "paper/gsm8k_qwen7b_full.py:pods",
     "paper/gsm8k_qwen3b_lora.py:pods", "paper/gsm8k_llama3b_lora.py:pods", "paper/math_qwen3b_lora.py:pods",
-    "paper/sciknoweval_chemistry.py:pods", "smollm2_chain_sum.py:chain_sum", "mixed.py:pilot_commit", "demo.py:pods",
+    "paper/sciknoweval_chemistry.py:pods", "smollm2_chain_sum.py:chain_sum", "smollm2_calculator.py", "own_data.py",
+    "mixed.py:pilot_commit", "demo.py:pods",
 )  # fmt: skip
 """Files in configs/ with an argument."""
 
@@ -122,7 +123,7 @@ SLICES = (
 )  # fmt: skip
 """By the memory of all their chips together."""
 
-ORDER = ("update", "scoring", "rescoring", "prefill", "sampling")
+ORDER = ("update", "scoring", "rescoring", "prefill", "later prefill", "sampling", "later turn")
 """Programs, those that are soonest compiled first."""
 
 
