@@ -24,7 +24,7 @@ LAYOUTS = {
     "lora": {"data": 1, "fsdp": 8, "sampling": {"data": 2, "tensor": 4}},
 }
 RANKS = {"lora": 2}
-SLOW = ("fsdp", "tensor", "both")
+SLOW = ("fsdp", "tensor", "both", "sampled otherwise")
 
 
 def config(mesh, rank, max_minutes=None):

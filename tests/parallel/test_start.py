@@ -148,6 +148,7 @@ def job_of_a_free_port():
     raise AssertionError("no port is free")
 
 
+@pytest.mark.slow
 def test_a_slurm_job_that_is_stopped_asks_to_be_started_again_and_goes_on(slurm, tmp_path):
     done, asked, job = slurm(STOP="1")
     assert done.returncode == 75, done.stderr

@@ -139,6 +139,7 @@ train(from_mapping(json.loads(sys.argv[3]))[0], sys.argv[4], Reporter(quiet=True
 """
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_talks_to_the_server(config, server, tmp_path):
     """They train on the same rollouts as one process does; the weights are split over both."""
     two = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, data=1, fsdp=2))

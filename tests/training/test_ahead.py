@@ -191,7 +191,7 @@ def crash():
     raise UserError("crash")
 
 
-@pytest.mark.parametrize("step", [1, 3, 5])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_stopped_run_goes_on_to_the_same_end(ahead, tmp_path, step):
     config = built(ahead)
     train(config, tmp_path / "whole", Reporter(quiet=True))

@@ -84,8 +84,11 @@ def test_the_same_seed_repeats_and_another_does_not(tiny, tmp_path):
     "change",
     [
         {},
-        {"objective": {"beta": 0.1, "num_iterations": 2}},
-        {"lora": {"rank": 2}, "objective": {"beta": 0.1, "steps_per_generation": 2}, "optimizer": {"name": "muon"}},
+        pytest.param({"objective": {"beta": 0.1, "num_iterations": 2}}, marks=pytest.mark.slow),
+        pytest.param(
+            {"lora": {"rank": 2}, "objective": {"beta": 0.1, "steps_per_generation": 2}, "optimizer": {"name": "muon"}},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["plain", "reference", "lora and muon"],
 )

@@ -176,6 +176,7 @@ train(from_mapping(json.loads(sys.argv[1]))[0], sys.argv[2], Dies())
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_with_a_buffer_goes_on_to_the_same_end(turns, tmp_path):
     """Under Pilot-Commit, whose buffer holds groups with masks between steps."""
     turns.allocation.name = "pilot_commit"
