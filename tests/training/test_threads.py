@@ -31,8 +31,9 @@ def test_as_many_calls_as_threads_are_under_way_at_once():
 
 def test_a_hung_function_keeps_no_interrupted_process_alive():
     script = """
-import threading
+import signal, threading
 from pods_jax.training.threads import DaemonThreads
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with DaemonThreads(2) as threads:
     future = threads.submit(threading.Event().wait)
     print("hangs", flush=True)
@@ -42,4 +43,7 @@ with DaemonThreads(2) as threads:
         assert program.stdout.readline() == b"hangs\n"
         time.sleep(0.5)
         program.send_signal(signal.SIGINT)
-        assert program.wait(timeout=20) != 0
+        try:
+            assert program.wait(timeout=20) != 0
+        finally:
+            program.kill()
