@@ -243,7 +243,7 @@ def test_an_adapter_that_is_half_written_has_no_config(tmp_path, monkeypatch):
     monkeypatch.setattr(peft_adapter, "save_file", full)
     with pytest.raises(OSError, match="No space left"):
         save_adapter(tmp_path, random_adapters(), LORA)
-    with pytest.raises(UserError, match=r"lora\.path = .*/none': there is no such folder"):
+    with pytest.raises(UserError, match=r"adapter_config.json: no such file"):
         load_adapter(tmp_path, CONFIG)
 
 
