@@ -61,8 +61,9 @@ def refuse_prompts(prompts: Any, vocab_size: int) -> None:
 
 
 def refuse_sampling(
-    num_prompts: int, num_generations: Any, max_new_tokens: Any, temperature: Any, top_k: Any, top_p: Any
-) -> None:
+    num_prompts: int, num_generations: Any, max_new_tokens: Any, temperature: Any, top_k: Any, top_p: Any,
+    min_p: Any = 0.0, repetition_penalty: Any = 1.0,
+) -> None:  # fmt: skip
     """Raises a UserError for numbers by which nothing can be sampled."""
     counts = [num_generations] if isinstance(num_generations, numbers.Integral) else num_generations
     least = 0 if counts is num_generations else 1
@@ -81,6 +82,10 @@ def refuse_sampling(
         raise UserError(f"top_k must be an integer of 0 (all tokens) or more, got {shown(top_k)}")
     if not 0 < top_p <= 1:
         raise UserError(f"top_p must lie in (0, 1], got {shown(top_p)}")
+    if not 0 <= min_p <= 1:
+        raise UserError(f"min_p must lie in [0, 1], got {shown(min_p)}")
+    if not 0 < repetition_penalty < float("inf"):
+        raise UserError(f"repetition_penalty must be positive (1.0: none), got {shown(repetition_penalty)}")
 
 
 def _is_count(value: Any, least: int = 1) -> bool:

@@ -11,18 +11,7 @@ from pods_jax.models import shapes
 from pods_jax.models.decoder import ModelConfig
 
 BENCHMARK_SHAPES = {
-    "smollm2-135m": ModelConfig(
-        vocab_size=49_152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        head_dim=64,
-        rope_theta=100_000.0,
-        tie_word_embeddings=True,
-        max_position_embeddings=8192,
-    ),
+    "smollm2-135m": shapes.SHAPES["smollm2-135m"],
     "qwen2.5-1.5b": dataclasses.replace(
         shapes.SHAPES["Qwen/Qwen2.5-Math-1.5B"], rope_theta=1_000_000.0, max_position_embeddings=32_768
     ),

@@ -1,6 +1,7 @@
 """The sampler: completions of prompts, as host arrays."""
 
 import dataclasses
+import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -61,7 +62,7 @@ def generate(
     params: Params,
     prompts: Sequence[Sequence[int]],
     *,
-    num_generations: int | Sequence[int],
+    num_generations: int | np.integer | Sequence[int],
     max_new_tokens: int,
     key: Key[jax.Array, ""],
     temperature: float = 1.0,
@@ -107,10 +108,10 @@ def generate(
     """
     refuse_key(key)
     refuse_prompts(prompts, model.config.vocab_size)
-    refuse_sampling(len(prompts), num_generations, max_new_tokens, temperature, top_k, top_p)
+    refuse_sampling(len(prompts), num_generations, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty)
     P = len(prompts)
     T = max_new_tokens
-    counts = [num_generations] * P if isinstance(num_generations, int) else list(num_generations)
+    counts = [num_generations] * P if isinstance(num_generations, numbers.Integral) else list(num_generations)
     devices, mesh = (1, None) if sharding is None else (parts(sharding), sharding.mesh)
     token_bytes = kv_bytes(model.config, params["embed"].dtype, mesh)
     longest = max(map(len, prompts))

@@ -196,6 +196,10 @@ def test_a_prompt_gets_the_first_of_what_it_gets_in_equal_groups(counts):
             assert not field[p, count:].any()
 
 
+def test_a_number_of_rollouts_may_be_numpys():
+    np.testing.assert_array_equal(sample(num_generations=np.int64(2)).tokens, sample(num_generations=2).tokens)
+
+
 def test_a_prompts_second_request_goes_on_where_the_first_ended():
     pilot = sample(num_generations=[1, 1, 1])
     commit = sample(PROMPTS[1:2] * 2, num_generations=[2, 1], prompt_ids=[1, 1], first_samples=[1, 3])
