@@ -89,4 +89,4 @@ def refuse_sampling(
 
 
 def _is_count(value: Any, least: int = 1) -> bool:
-    return isinstance(value, numbers.Integral) and value >= least
+    return isinstance(value, numbers.Integral) and bool(value >= least)
