@@ -111,7 +111,8 @@ def generate(
     refuse_sampling(len(prompts), num_generations, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty)
     P = len(prompts)
     T = max_new_tokens
-    counts = [num_generations] * P if isinstance(num_generations, numbers.Integral) else list(num_generations)
+    alike = isinstance(num_generations, numbers.Integral)
+    counts = [int(count) for count in ([num_generations] * P if alike else num_generations)]
     devices, mesh = (1, None) if sharding is None else (parts(sharding), sharding.mesh)
     token_bytes = kv_bytes(model.config, params["embed"].dtype, mesh)
     longest = max(map(len, prompts))
