@@ -1,6 +1,7 @@
 """Measure speed and memory, beside peers and beside what the machine can do. See docs/performance.md.
 
     python experiments/benchmark.py sampler        generation beside transformers
+    python experiments/benchmark.py tails          that, for lengths with a heavy tail and a small cache
     python experiments/benchmark.py update         an optimizer step beside torch, with peak memory
     python experiments/benchmark.py step           a whole GRPO or PODS step beside TRL
     python experiments/benchmark.py selection      max-variance selection beside the PODS authors' loop
@@ -77,17 +78,20 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_peer_commands(commands: Any) -> None:
     """The comparisons with peers, which share most options."""
-    for name, measure, counts in (
-        ("sampler", sampler, [1, 8, 32, 128]),
-        ("update", update, [8, 16, 32]),
-        ("step", step, [16, 64]),
+    for name, measure, counts, new_tokens in (
+        ("sampler", sampler, [1, 8, 32, 128], 64),
+        ("tails", tails, [64], 512),
+        ("update", update, [8, 16, 32], 64),
+        ("step", step, [16, 64], 64),
     ):
         command = commands.add_parser(name)
         command.set_defaults(measure=measure)
         add_count(command, "--counts", nargs="+", default=counts, help="completions, or rows")
         command.add_argument("--shape", choices=BENCHMARK_SHAPES, default="smollm2-135m")
         add_count(command, "--prompt-tokens", default=64)
-        add_count(command, "--new-tokens", least=4, default=64)
+        add_count(command, "--new-tokens", least=4, default=new_tokens)
+    share = "the cache has room for one in so many completions of full length"
+    add_count(commands.choices["tails"], "--share", default=4, help=share)
     add_count(commands.choices["update"], "--micro-batch-size")
     add_count(commands.choices["step"], "--kept", default=16, help="m; TRL trains on all n")
     for name in ("update", "step"):
@@ -112,6 +116,12 @@ def beside(args: argparse.Namespace, cases: list[beside_peers.Case]) -> Measured
 
 def sampler(args: argparse.Namespace) -> Measured:
     return beside(args, beside_peers.sampler_cases(options(args), args.counts))
+
+
+def tails(args: argparse.Namespace) -> Measured:
+    if min(args.counts) < (least := 4 * args.share):
+        raise UserError(f"--counts {min(args.counts)}: a cache for one in {args.share} takes {least} or more")
+    return beside(args, beside_peers.tail_cases(options(args), args.counts))
 
 
 def update(args: argparse.Namespace) -> Measured:
