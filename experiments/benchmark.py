@@ -2,6 +2,7 @@
 
     python experiments/benchmark.py sampler        generation beside transformers
     python experiments/benchmark.py tails          that, for lengths with a heavy tail and a small cache
+    python experiments/benchmark.py passes         that on an accelerator, simulated from bytes and arithmetic
     python experiments/benchmark.py update         an optimizer step beside torch, with peak memory
     python experiments/benchmark.py step           a whole GRPO or PODS step beside TRL
     python experiments/benchmark.py selection      max-variance selection beside the PODS authors' loop
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from benchmark import accelerator, beside_peers, hardware, selection, step_phases, verification
+from benchmark import accelerator, beside_peers, hardware, passes, selection, step_phases, verification
 from benchmark.printing import print_table
 from benchmark.workload import BENCHMARK_SHAPES
 
@@ -32,6 +33,8 @@ from pods_jax.cli import add_count, main_with_errors, overrides
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder, write_atomic
+from pods_jax.models.shapes import SHAPES
+from pods_jax.planning.chips import CHIPS
 
 Rows = list[dict[str, Any]]
 Measured = Iterator[tuple[str, Rows]]
@@ -56,6 +59,15 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = top.add_subparsers(dest="command", required=True)
     _add_peer_commands(commands)
+    command = commands.add_parser("passes")
+    command.add_argument("--model", choices=SHAPES, default="Qwen/Qwen2.5-Math-1.5B")
+    command.add_argument("--chip", choices=CHIPS, default="v5p")
+    for name, default, help in (
+        ("--prompts", 16, None), ("--generations", 64, "of each prompt"), ("--prompt-tokens", 512, None),
+        ("--fitting", 64, "rollouts of full length that the cache has room for"),
+    ):  # fmt: skip
+        add_count(command, name, default=default, help=help)
+    command.set_defaults(measure=simulate_passes)
     command = commands.add_parser("selection")
     for name, default in (("--groups", 4096), ("--generations", 256), ("--kept", 64)):
         add_count(command, name, default=default)
@@ -147,6 +159,12 @@ def verify(args: argparse.Namespace) -> Measured:
         yield "in one process", verification.beside_math_verify(pairs, args.repeats)
     workers = sorted({1, 2, os.cpu_count() or 1})
     yield "calls left to workers", verification.by_workers(pairs, workers, min_calls=20_000)
+
+
+def simulate_passes(args: argparse.Namespace) -> Measured:
+    title = f"{args.prompts} prompts, n = {args.generations}, room for {args.fitting}: {args.model} on {args.chip}"
+    sizes = args.prompts, args.generations, args.fitting, args.prompt_tokens
+    yield title, passes.table_rows(args.model, args.chip, *sizes)
 
 
 def phase_tables(args: argparse.Namespace) -> Measured:

@@ -1,9 +1,9 @@
 """Passes: which rollouts are decoded together, and how far, within a budget for keys and values.
 
 A budget that holds all rollouts at their full length makes one pass. With less, passes go no further than a milestone,
-T / 8, T / 4, T / 2, T tokens, and hold as many rollouts as have room for so many. Those that did not end there are
-gathered into fewer passes to the next milestone, where what they have so far is computed again in one go. So no pass
-waits for its longest rollout, or has room for it, before half of its tokens are there.
+..., T / 9, T / 3, T tokens, and hold as many rollouts as have room for so many. Those that did not end there are
+gathered into fewer passes to the next milestone, which first compute again the keys and values of what is there, many
+tokens at a time. So no pass has room for its longest rollout, or waits for it, before a third of its tokens are there.
 """
 
 import dataclasses
@@ -17,6 +17,9 @@ from pods_jax.rollout.layout import Layout, block_size, block_tokens, layouts, r
 
 BLOCK_LIMIT = 4
 """Rollouts in a block where decoding goes in chunks: so few that those which are done leave whole blocks empty."""
+
+STRIDE = 3
+"""Ratio of milestones: with 2 too much is computed again, with 4 too many wait (`experiments/benchmark.py passes`)."""
 
 FIRST_CHUNKS = 2
 """Least number of chunks to a milestone."""
@@ -105,12 +108,12 @@ class Room:
 
 
 def milestones(max_new_tokens: int, chunk_size: int) -> list[int]:
-    """Numbers of tokens to which passes go: T, and its halves, quarters, ... in whole chunks."""
+    """Numbers of tokens to which passes go: T, and a third, a ninth, ... of it in whole chunks."""
     found = [max_new_tokens]
-    chunks = ceil_div(max_new_tokens, chunk_size) // 2
+    chunks = ceil_div(max_new_tokens, chunk_size) // STRIDE
     while chunks >= FIRST_CHUNKS:
         found.insert(0, chunks * chunk_size)
-        chunks //= 2
+        chunks //= STRIDE
     return found
 
 
