@@ -99,7 +99,7 @@ def generate(
       first_samples: each prompt's first sample index (default 0); its rollouts have this one and the following.
       sharding: of the prompts (default: the first device); see `pods_jax.parallel.batch_sharding`.
       chunk_size: tokens after which finished rollouts are dropped and the cache grows; from T on, one program does all.
-      max_cache_bytes_per_device: more rollouts than fit are decoded in several passes (None: in one).
+      max_cache_bytes_per_device: more rollouts than fit take turns (`pods_jax.rollout.passes`); None: all fit.
 
     Raises:
       UserError: the budget does not hold one rollout; or an argument is not what is asked for above.
@@ -107,8 +107,9 @@ def generate(
     refuse_key(key)
     refuse_prompts(prompts, model.config.vocab_size)
     refuse_sampling(len(prompts), num_generations, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty)
+    P = len(prompts)
     alike = isinstance(num_generations, numbers.Integral)
-    counts = [int(count) for count in ([num_generations] * len(prompts) if alike else num_generations)]
+    counts = [int(count) for count in ([num_generations] * P if alike else num_generations)]
     devices, mesh = (1, None) if sharding is None else (parts(sharding), sharding.mesh)
     token_bytes = kv_bytes(model.config, params["embed"].dtype, mesh)
     longest = max(map(len, prompts))
@@ -116,8 +117,8 @@ def generate(
         config=model.config,
         weights=unstacked(params),
         prompts=prompts,
-        prompt_ids=np.arange(len(prompts)) if prompt_ids is None else np.asarray(prompt_ids),
-        firsts=np.zeros(len(prompts), int) if first_samples is None else np.asarray(first_samples),
+        prompt_ids=np.arange(P) if prompt_ids is None else np.asarray(prompt_ids),
+        firsts=np.zeros(P, int) if first_samples is None else np.asarray(first_samples),
         key=key,
         temperature=np.float32(temperature or 1.0),
         drawing=Drawing(
