@@ -1,7 +1,10 @@
 """A small experiment that every end-to-end test starts from: seconds to compile, milliseconds a step."""
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 
 import jax
 import pytest
@@ -12,6 +15,25 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_opti
 
 from pods_jax.config.schema import default_config
 
+
+def _share_programs():
+    """Tests, and the processes that they start, compile many programs more than once: JAX keeps them in a folder.
+
+    Every worker of pytest has a folder of its own, since JAX writes it without a lock.
+    """
+    folder = tempfile.mkdtemp(prefix="programs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    options = {
+        "jax_compilation_cache_dir": folder,
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in options.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+
+
+_share_programs()
 settings.register_profile("pods_jax", deadline=None, derandomize=True)
 settings.load_profile("pods_jax")
 
