@@ -10,10 +10,18 @@ import jax
 import pytest
 from hypothesis import settings
 
-# Tests compile much and compute little: XLA's optimisations cost them more than they give. Before JAX starts.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+# Tests compile much and compute little: XLA's optimisations and its newer code generator cost them more than they give.
+# Before JAX starts.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_backend_optimization_level=0"
+    + " --xla_cpu_use_fusion_emitters=false"
+    + " --xla_cpu_parallel_codegen_split_count=1"
+).strip()
 
 from pods_jax.config.schema import default_config
+from pods_jax.errors import UserError
+from pods_jax.model_files import SMOLLM2, resolve_model_path
 
 
 def _share_programs():
@@ -43,6 +51,15 @@ def _forget_programs():
     """Every compiled program holds memory maps, of which Linux allows a process 65,530."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="session")
+def smollm2_file():
+    """The weights of SmolLM2; without them the test is skipped."""
+    try:
+        return resolve_model_path(SMOLLM2)
+    except UserError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
