@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from benchmark import accelerator, beside_peers, hardware, passes, selection, step_phases, verification
+from benchmark import accelerator, beside_peers, hardware, selection, simulated_passes, step_phases, verification
 from benchmark.printing import print_table
 from benchmark.workload import BENCHMARK_SHAPES
 
@@ -164,7 +164,7 @@ def verify(args: argparse.Namespace) -> Measured:
 def simulate_passes(args: argparse.Namespace) -> Measured:
     title = f"{args.prompts} prompts, n = {args.generations}, room for {args.fitting}: {args.model} on {args.chip}"
     sizes = args.prompts, args.generations, args.fitting, args.prompt_tokens
-    yield title, passes.table_rows(args.model, args.chip, *sizes)
+    yield title, simulated_passes.table_rows(args.model, args.chip, *sizes)
 
 
 def phase_tables(args: argparse.Namespace) -> Measured:

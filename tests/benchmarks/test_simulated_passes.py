@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmark import passes
+from benchmark import simulated_passes as passes
 
 from pods_jax.models.decoder import ModelConfig
 from pods_jax.planning.chips import Chip
