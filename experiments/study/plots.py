@@ -49,8 +49,13 @@ LEVEL_COLORS = (SHADES[0], LOOKS["pods"].color, SHADES[2])
 
 
 def draw_learning_curves(name: str, workdir: Path, costs: Numbers, out: Path) -> list[Path]:
-    """Draws the curves of a table of `LEARNING`, two methods a panel: over time, and for methods also over steps."""
+    """Draws the curves of a table of `LEARNING`, two methods a panel: over time, and for methods also over steps.
+
+    Nothing is drawn where one method alone has runs, as in a quick study.
+    """
     found = find(LEARNING[name], workdir)
+    if len(found.runs) < 2:
+        return []
     over_steps = step_curves(found)
     drawn = [_draw_pairs(name, in_seconds(over_steps, costs), TIME, out / f"{name}_curves.png", _note(found))]
     if name in METHOD_TABLES:
@@ -89,6 +94,8 @@ def draw_numbers(name: str, numbers: Numbers, out: Path) -> list[Path]:
     """Draws what the numbers of a table allow, without the curves of its runs; nothing for those of trials."""
     if "variants" in numbers:
         return [draw_costs(name, numbers, out)]
+    if not any(ratios_of(numbers).values()):  # one method alone, in a quick study
+        return []
     if name in LEARNING:
         return [_draw_speed_ups(name, numbers, out / f"{name}.png")]
     return [_draw_rollout_ratios(name, numbers, out / f"{name}.png")] if name in ALLOCATION else []
@@ -175,11 +182,12 @@ def _plain_ticks(axes: Axes) -> None:
 
 def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
     """Draws the ratios of `ANSWERS` beside what the papers claim, as answers.png."""
-    found = [ratios_of(results[a.table])[a.baseline][a.variant][str(a.threshold)]["paired"] for a in ANSWERS]
+    answers = [a for a in ANSWERS if a.variant in ratios_of(results[a.table])[a.baseline]]  # all but in a quick study
+    found = [ratios_of(results[a.table])[a.baseline][a.variant][str(a.threshold)]["paired"] for a in answers]
     path = out / "answers.png"
     with new_figure(height_in=2.9) as figure:
         axes = figure.subplots()
-        for row, (answer, ratio) in enumerate(zip(ANSWERS, found, strict=True)):
+        for row, (answer, ratio) in enumerate(zip(answers, found, strict=True)):
             low, high = answer.claimed
             axes.barh(row, min(high, _WIDEST) - low, 0.6, low, color="#CFCFCF", label="paper" if row == 0 else None)
             _draw_interval(axes, ratio, row, LOOKS["pods"].color, "o")
@@ -189,10 +197,10 @@ def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
         _plain_ticks(axes)
         axes.set(
             xlim=(0.45, _WIDEST),
-            ylim=(len(ANSWERS) - 0.5, -0.5),
+            ylim=(len(answers) - 0.5, -0.5),
             xlabel="cost of the one named last over that of the first",
         )
-        axes.set_yticks(range(len(ANSWERS)), [answer.question for answer in ANSWERS])
+        axes.set_yticks(range(len(answers)), [answer.question for answer in answers])
         axes.grid(axis="y", visible=False)
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
         add_note(figure, f'{_PAIRED} Open: some pairs count at a budget. A claim of "at least" has no right end.')

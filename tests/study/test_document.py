@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from study import tables
+from study import plots, tables
 from study.definition import ALLOCATION, ANSWERS, FULL, LEARNING, VARIANTS
 from study.document import blocks_of
 from study.estimates import mean_interval
@@ -146,11 +146,14 @@ def test_the_table_of_pilot_commit_agrees_with_itself():
                 assert low - 0.05 <= row[f"over_{baseline}"] <= high + 0.05
 
 
-def test_a_quick_study_answers_what_it_has_measured():
+def test_a_quick_study_answers_what_it_has_measured(tmp_path):
     results = copy.deepcopy(RESULTS)
     for by_variant in results["small_batch"]["ratios"].values():
         by_variant.pop("small-pilot_commit", None)
     rows = {"full": blocks_of(RESULTS)["answer"], "quick": blocks_of(results)["answer"]}
     assert [rows[study].count("`small_batch`") for study in rows] == [2, 0]
+    results["statistics"]["speed_ups"]["pods"] = {}
+    assert plots.draw_numbers("statistics", results["statistics"], tmp_path) == []
+    assert plots.draw_answers(results, tmp_path).read_bytes() != (DOCS / "results/answers.png").read_bytes()
     del results["larger"]
     assert "answer" not in blocks_of(results)
