@@ -1,6 +1,8 @@
 """Measure speed and memory, beside peers and beside what the machine can do. See docs/performance.md.
 
     python experiments/benchmark.py sampler        generation beside transformers
+    python experiments/benchmark.py tails          that, for lengths with a heavy tail and a small cache
+    python experiments/benchmark.py passes         that on an accelerator, simulated from bytes and arithmetic
     python experiments/benchmark.py update         an optimizer step beside torch, with peak memory
     python experiments/benchmark.py step           a whole GRPO or PODS step beside TRL
     python experiments/benchmark.py selection      max-variance selection beside the PODS authors' loop
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from benchmark import accelerator, beside_peers, hardware, selection, step_phases, verification
+from benchmark import accelerator, beside_peers, hardware, selection, simulated_passes, step_phases, verification
 from benchmark.printing import print_table
 from benchmark.workload import BENCHMARK_SHAPES
 
@@ -31,6 +33,8 @@ from pods_jax.cli import add_count, main_with_errors, overrides
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder, write_atomic
+from pods_jax.models.shapes import SHAPES
+from pods_jax.planning.chips import CHIPS
 
 Rows = list[dict[str, Any]]
 Measured = Iterator[tuple[str, Rows]]
@@ -55,6 +59,15 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = top.add_subparsers(dest="command", required=True)
     _add_peer_commands(commands)
+    command = commands.add_parser("passes")
+    command.add_argument("--model", choices=SHAPES, default="Qwen/Qwen2.5-Math-1.5B")
+    command.add_argument("--chip", choices=CHIPS, default="v5p")
+    for name, default, help in (
+        ("--prompts", 16, None), ("--generations", 64, "of each prompt"), ("--prompt-tokens", 512, None),
+        ("--fitting", 64, "rollouts of full length that the cache has room for"),
+    ):  # fmt: skip
+        add_count(command, name, default=default, help=help)
+    command.set_defaults(measure=simulate_passes)
     command = commands.add_parser("selection")
     for name, default in (("--groups", 4096), ("--generations", 256), ("--kept", 64)):
         add_count(command, name, default=default)
@@ -77,17 +90,20 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_peer_commands(commands: Any) -> None:
     """The comparisons with peers, which share most options."""
-    for name, measure, counts in (
-        ("sampler", sampler, [1, 8, 32, 128]),
-        ("update", update, [8, 16, 32]),
-        ("step", step, [16, 64]),
+    for name, measure, counts, new_tokens in (
+        ("sampler", sampler, [1, 8, 32, 128], 64),
+        ("tails", tails, [64], 512),
+        ("update", update, [8, 16, 32], 64),
+        ("step", step, [16, 64], 64),
     ):
         command = commands.add_parser(name)
         command.set_defaults(measure=measure)
         add_count(command, "--counts", nargs="+", default=counts, help="completions, or rows")
         command.add_argument("--shape", choices=BENCHMARK_SHAPES, default="smollm2-135m")
         add_count(command, "--prompt-tokens", default=64)
-        add_count(command, "--new-tokens", least=4, default=64)
+        add_count(command, "--new-tokens", least=4, default=new_tokens)
+    share = "the cache has room for one in so many completions of full length"
+    add_count(commands.choices["tails"], "--share", default=4, help=share)
     add_count(commands.choices["update"], "--micro-batch-size")
     add_count(commands.choices["step"], "--kept", default=16, help="m; TRL trains on all n")
     for name in ("update", "step"):
@@ -114,6 +130,12 @@ def sampler(args: argparse.Namespace) -> Measured:
     return beside(args, beside_peers.sampler_cases(options(args), args.counts))
 
 
+def tails(args: argparse.Namespace) -> Measured:
+    if min(args.counts) < (least := 4 * args.share):
+        raise UserError(f"--counts {min(args.counts)}: a cache for one in {args.share} takes {least} or more")
+    return beside(args, beside_peers.tail_cases(options(args), args.counts))
+
+
 def update(args: argparse.Namespace) -> Measured:
     return beside(args, beside_peers.update_cases(options(args), args.counts))
 
@@ -137,6 +159,12 @@ def verify(args: argparse.Namespace) -> Measured:
         yield "in one process", verification.beside_math_verify(pairs, args.repeats)
     workers = sorted({1, 2, os.cpu_count() or 1})
     yield "calls left to workers", verification.by_workers(pairs, workers, min_calls=20_000)
+
+
+def simulate_passes(args: argparse.Namespace) -> Measured:
+    title = f"{args.prompts} prompts, n = {args.generations}, room for {args.fitting}: {args.model} on {args.chip}"
+    sizes = args.prompts, args.generations, args.fitting, args.prompt_tokens
+    yield title, simulated_passes.table_rows(args.model, args.chip, *sizes)
 
 
 def phase_tables(args: argparse.Namespace) -> Measured:

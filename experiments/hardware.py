@@ -28,6 +28,7 @@ from pods_jax.models.decoder import Decoder, init_params
 from pods_jax.models.shapes import SHAPES
 from pods_jax.parallel import batch_sharding, make_mesh, make_meshes, num_shards, replicated
 from pods_jax.planning.chips import CHIPS, GiB, topology_devices
+from pods_jax.planning.generation import FIRST_TURN, LATER_TURN
 from pods_jax.planning.memory_traffic import moved_bytes
 from pods_jax.planning.rounds import largest_round
 from pods_jax.planning.run_shapes import device_bytes, run_shapes
@@ -123,7 +124,7 @@ SLICES = (
 )  # fmt: skip
 """By the memory of all their chips together."""
 
-ORDER = ("update", "scoring", "rescoring", "prefill", "later prefill", "sampling", "later turn")
+ORDER = ("update", "scoring", "rescoring", *FIRST_TURN, *LATER_TURN)
 """Programs, those that are soonest compiled first."""
 
 

@@ -25,6 +25,16 @@ def sampler_cases(options: ContenderOptions, counts: Sequence[int]) -> list[Case
     return cases
 
 
+def tail_cases(options: ContenderOptions, counts: Sequence[int]) -> list[Case]:
+    """n completions of one prompt, lognormal lengths of an eighth of the limit on average."""
+    cases = []
+    for n in counts:
+        own = options | {"n": n, "mean_length": options["new_tokens"] // 8}
+        sides = {"ours": "ours/tails", "transformers": "transformers/tails"}
+        cases.append((f"heavy tail, n = {n}", {k: own | {"contender": v} for k, v in sides.items()}))
+    return cases
+
+
 def update_cases(options: ContenderOptions, counts: Sequence[int]) -> list[Case]:
     """One step of AdamW on rows that are one group, and on rows that share no prompt; beside torch."""
     cases = []

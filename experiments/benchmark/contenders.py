@@ -25,9 +25,11 @@ Repetition = Callable[[], int]
 
 CONTENDERS = {
     "ours/sampler": "ours:sampler",
+    "ours/tails": "ours:tails",
     "ours/update": "ours:update",
     "ours/step": "ours:step",
     "transformers/sampler": "peers:sampler",
+    "transformers/tails": "peers:tails",
     "torch/update": "peers:update",
     "trl/step": "peers:step",
 }

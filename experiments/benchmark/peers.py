@@ -4,13 +4,14 @@ import os
 import queue
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria, StoppingCriteriaList, TrainerCallback
 
 from benchmark.contenders import Repetition
-from benchmark.workload import digits, end_ids, reward
+from benchmark.workload import digits, end_ids, heavy_tailed_length, reward
 
 
 def usable_processors() -> int:
@@ -29,6 +30,34 @@ def sampler(options: dict[str, Any]) -> Repetition:
     model = _load(options["folder"]).eval()
     ends = end_ids(model.config.vocab_size, options["mean_length"])
     model.generation_config.eos_token_id = ends or None
+
+    def useful(completions: torch.Tensor) -> int:
+        ended = torch.isin(completions, torch.tensor(ends, dtype=completions.dtype)).int().cumsum(1)
+        return int(((ended == 0).sum(1) + (ended > 0).any(1)).sum())
+
+    return _completing(model, options, useful)
+
+
+def tails(options: dict[str, Any]) -> Repetition:
+    """As `sampler`, with lengths of a heavy tail; all completions are in one batch, whatever memory that takes."""
+    model = _load(options["folder"]).eval()
+    model.generation_config.eos_token_id = None
+
+    def lengths(completions: torch.Tensor) -> torch.Tensor:
+        vocab_size = model.config.vocab_size
+        by_first = [heavy_tailed_length(i, vocab_size, options["mean_length"]) for i in completions[:, 0].tolist()]
+        return torch.tensor(by_first).clamp(max=options["new_tokens"])
+
+    class Ended(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+            completions = input_ids[:, options["prompt_tokens"] :]
+            return completions.shape[1] >= lengths(completions)
+
+    ended = StoppingCriteriaList([Ended()])
+    return _completing(model, options, lambda rows: int(lengths(rows).sum()), stopping_criteria=ended)
+
+
+def _completing(model: Any, options: dict[str, Any], useful: Callable[[torch.Tensor], int], **ends: Any) -> Repetition:
     prompt = AutoTokenizer.from_pretrained(options["folder"])(digits(options["prompt_tokens"]), return_tensors="pt")
     prompt.pop("token_type_ids", None)
 
@@ -41,10 +70,9 @@ def sampler(options: dict[str, Any]) -> Repetition:
                 num_return_sequences=options["n"],
                 max_new_tokens=options["new_tokens"],
                 pad_token_id=1,
+                **ends,
             )
-        completions = rows[:, prompt["input_ids"].shape[1] :]
-        ended = torch.isin(completions, torch.tensor(ends, dtype=completions.dtype)).int().cumsum(1)
-        return int(((ended == 0).sum(1) + (ended > 0).any(1)).sum())
+        return useful(rows[:, prompt["input_ids"].shape[1] :])
 
     return repetition
 

@@ -166,7 +166,7 @@ class RolloutConfig:
     chunk_size: int = 64
     """Tokens decoded before finished rollouts leave the batch; a larger chunk compiles fewer programs."""
     max_cache_bytes_per_device: int | None = None
-    """Bytes of keys and values; rollouts that do not fit take turns. None: all are decoded together."""
+    """Bytes of keys and values; rollouts that do not fit take turns (docs/scaling.md). None: all fit."""
     ahead: int = 0
     """Steps that generation is ahead of training: 0; or 1, which trains on rollouts of the policy before the last step
     (docs/scaling.md)."""

@@ -8,6 +8,7 @@ import jax
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.planning.chips import CHIPS
+from pods_jax.planning.generation import FIRST_TURN
 from pods_jax.planning.programs import programs
 from pods_jax.planning.run_shapes import Program, run_shapes
 
@@ -74,7 +75,7 @@ def estimates(config: Config, chip: str, devices: Sequence[Any]) -> list[Estimat
     for program in programs(run_shapes(config, devices)):
         arrays = program.given | program.within
         read = program.unknown_trips * sum(arrays.values()) - program.spared_bytes
-        decodes = program.name in ("prefill", "sampling")
+        decodes = program.name in FIRST_TURN
         found.append(
             Estimate(
                 program,

@@ -1,8 +1,10 @@
-"""The sampler's programs, lowered for a plan: prefill with a first chunk of tokens, and decoding of the last chunk."""
+"""The sampler's programs, lowered for a plan: prefill with a first chunk of tokens, resumption at the last milestone,
+and decoding of the last chunk."""
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -16,123 +18,189 @@ from pods_jax.parallel import batch_sharding, num_shards
 from pods_jax.planning import flops
 from pods_jax.planning.rounds import largest_round
 from pods_jax.planning.run_shapes import Program, RunShapes, device_bytes
-from pods_jax.rollout.decode import Blocks, Cache, begin, proceed
+from pods_jax.rollout.decode import Blocks, Cache, begin, proceed, resume
 from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import Layout, kv_bytes
-from pods_jax.rollout.sampler import capacity, planned_passes
+from pods_jax.rollout.passes import Pass, Room, longest_passes, make_room
+
+
+class Names(NamedTuple):
+    """Of the programs of a round; "early" is of passes that end before T tokens."""
+
+    prefill: str
+    resumption: str
+    early: str
+    sampling: str
+
+
+FIRST_TURN = Names("prefill", "resumption", "early sampling", "sampling")
+LATER_TURN = Names("later prefill", "later resumption", "early later turn", "later turn")
+
+
+class Chunk(NamedTuple):
+    """Tokens that one program decodes: their number, and the capacity of the cache."""
+
+    one: Pass
+    tokens: int
+    room: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """The rollouts of a step's largest round, in passes of which the first is planned: none ends before T tokens.
+    """The rollouts of a step's largest round, in passes: none ends before T tokens.
 
     Attributes:
-      counts: rollouts of each request; S, T: tokens of a prompt and a completion; chunk: tokens decoded at a time.
-      layouts: one a pass.
+      counts: rollouts of each request; room: the limits of passes.
     """
 
     run: RunShapes
     counts: list[int]
-    S: int
-    T: int
-    chunk: int
-    layouts: list[Layout]
+    room: Room
+    passes: list[Pass]
 
-    def cache(self, capacity: int) -> int:
+    def cache(self, one: Pass, capacity: int) -> int:
         """Bytes on each device of the keys and values of a pass, with room for so many tokens of each rollout."""
         dtype = self.run.sampled["embed"].dtype
-        return cache_bytes(self.run.model.config, self.layouts[0], self.S, capacity, dtype, self.run.sampling_mesh)
-
-    def prefill_flops(self) -> int:
-        """Arithmetic of all passes: the prompts, and the first chunk."""
-        c = self.run.model.config
-        decode = flops.decode_flops(c, sum(self.counts), self.S, self.chunk, (self.chunk - 1) * self.chunk)
-        return flops.prefill_flops(c, len(self.counts), self.S) + decode
+        S = self.room.prompt_length
+        return cache_bytes(self.run.model.config, one.layout, S, capacity, dtype, self.run.sampling_mesh)
 
     @property
-    def later_chunks(self) -> list[tuple[int, int]]:
-        """Of each chunk after the first, the number of tokens and the capacity of the cache."""
-        starts = range(self.chunk, self.T, self.chunk)
-        tokens = [min(self.chunk, self.T - start) for start in starts]
-        return [(n, capacity(start + self.chunk, self.chunk, self.T)) for n, start in zip(tokens, starts, strict=True)]
+    def first_passes(self) -> list[Pass]:
+        return [one for one in self.passes if not one.start]
 
-    def chunk_flops(self) -> int:
-        """Arithmetic of all passes: the chunks after the first."""
+    @property
+    def resumed_passes(self) -> list[Pass]:
+        return [one for one in self.passes if one.start]
+
+    def prefill_flops(self) -> int:
+        """Arithmetic of all first passes: the prompts, and the first chunk."""
         c = self.run.model.config
-        rollouts = sum(self.counts)
-        met = sum(tokens * (self.S + room) for tokens, room in self.later_chunks)
-        return (self.T - self.chunk) * flops.token_flops(c, rollouts) + flops.attention_flops(c, rollouts, met)
+        C = self.room.chunk_size
+        decode = flops.decode_flops(c, sum(self.counts), self.room.prompt_length, C, (C - 1) * C)
+        return flops.prefill_flops(c, len(self.counts), self.room.prompt_length) + decode
 
-    def spared_bytes(self) -> float:
-        """Bytes of the cache that a mean chunk after the first does not read, as it has no room for T tokens yet."""
-        spared = [tokens * (self.cache(self.T) - self.cache(room)) for tokens, room in self.later_chunks]
-        return float(np.mean(spared))
+    def resumption_flops(self) -> int:
+        """Arithmetic of all other passes before they decode: prompts, and the tokens that were there."""
+        c = self.run.model.config
+        S = self.room.prompt_length
+        found = 0
+        for one in self.resumed_passes:
+            tokens = _rollouts(one) * one.start
+            prompts = int((one.layout.prompts >= 0).sum())
+            keys = S + self.room.resumed(one)
+            found += flops.prefill_flops(c, prompts, S) + flops.matrix_flops(c, tokens)
+            found += flops.attention_flops(c, tokens, keys)
+        return found
+
+    def chunks(self, passes: Sequence[Pass]) -> list[Chunk]:
+        """The chunks of passes, after the first one of those that begin."""
+        C = self.room.chunk_size
+        return [
+            Chunk(one, min(C, one.goal - start), self.room.capacity(start + C, one.goal))
+            for one in passes
+            for start in range(one.start or C, one.goal, C)
+        ]
+
+    def chunk_flops(self, chunks: Sequence[Chunk]) -> int:
+        """Arithmetic of chunks."""
+        c = self.run.model.config
+        rows = [(_rollouts(one) * tokens, room) for one, tokens, room in chunks]
+        attention = [flops.attention_flops(c, tokens, self.room.prompt_length + room) for tokens, room in rows]
+        return flops.token_flops(c, sum(tokens for tokens, _ in rows)) + sum(attention)
+
+    def spared_bytes(self, chunks: Sequence[Chunk], compiled: Pass) -> float:
+        """Bytes of the cache that a mean chunk does not read, beside the last one of the compiled pass."""
+        whole = self.cache(compiled, compiled.goal)
+        return float(np.mean([tokens * (whole - self.cache(one, room)) for one, tokens, room in chunks]))
+
+
+def _rollouts(one: Pass) -> int:
+    return int((one.layout.rows >= 0).sum())
 
 
 def generation(run: RunShapes) -> Iterator[Program]:
-    """ "sampling", where one chunk has all tokens; else "prefill" with the first chunk, and "sampling" of a later one.
+    """The programs of `FIRST_TURN`: "sampling" alone, where one chunk has all tokens; else "prefill" with the first.
 
-    Of the later chunks the last one, which has the largest cache, is compiled.
+    Passes that go to milestones have "resumption" and "early sampling" too. Of the chunks after the first the last one
+    of a pass is compiled, which has the largest cache: for "early sampling" of the first pass, which has the most
+    rollouts, for "sampling" of one that goes to T.
     """
-    yield from _programs(_first_turn(run), "prefill", "sampling")
+    r = run.config.rollout
+    yield from _programs(_generation(run, largest_round(run.config), r.max_prompt_length), FIRST_TURN)
 
 
 def later_turns(run: RunShapes) -> Iterator[Program]:
-    """ "later turn", and "later prefill" before it where one chunk has not all tokens: a turn after an observation.
+    """The programs of `LATER_TURN`, likewise: a turn after an observation.
 
     The prompt of each rollout is its own, and as long as a rollout may be.
     """
     r = run.config.rollout
     rollouts = sum(largest_round(run.config))
-    turns = _generation(run, [1] * rollouts, r.max_prompt_length + r.max_completion_length)
-    yield from _programs(turns, "later prefill", "later turn")
+    yield from _programs(_generation(run, [1] * rollouts, r.max_prompt_length + r.max_completion_length), LATER_TURN)
 
 
-def _programs(g: Generation, prefill: str, sampling: str) -> Iterator[Program]:
-    run = g.run
-    weights = _weight_parts(run)
-    passes = len(g.layouts)
-    beside = sum(run.held().values()) - (weights["other weights"] if run.samples_own_embeddings() else 0)
-    first = Program(
-        name=sampling if g.chunk == g.T else prefill,
-        lower=functools.partial(_lower, g, last=False),
-        given=weights,
-        within={"KV cache": g.cache(g.chunk)},
-        beside=beside,
-        flops=g.prefill_flops() / passes,
-        runs=passes,
-        unknown_trips=max(g.chunk - 1, 1),
-    )
-    yield first
-    if g.chunk == g.T:
-        return
-    later = len(g.later_chunks)
+def _programs(g: Generation, names: Names) -> Iterator[Program]:
+    C = g.room.chunk_size
+    T = g.room.max_new_tokens
+    first = g.passes[0]
+    shared = {"beside": _beside(g.run)}
+    weights = _weight_parts(g.run)
     yield Program(
-        name=sampling,
-        lower=functools.partial(_lower, g, last=True),
-        given=weights | {"KV cache": g.cache(g.T)},
+        name=names.sampling if C == T else names.prefill,
+        lower=functools.partial(_lower, lower_first_chunk, g, first),
+        given=weights,
+        within={"KV cache": g.cache(first, C)},
+        flops=g.prefill_flops() / len(g.first_passes),
+        runs=len(g.first_passes),
+        unknown_trips=max(C - 1, 1),
+        **shared,
+    )
+    if g.resumed_passes:
+        last = g.passes[-1]
+        yield Program(
+            name=names.resumption,
+            lower=functools.partial(_lower, lower_resumption, g, last),
+            given=weights,
+            within={"KV cache": g.cache(last, g.room.resumed(last))},
+            flops=g.resumption_flops() / len(g.resumed_passes),
+            runs=len(g.resumed_passes),
+            **shared,
+        )
+    early = [one for one in g.passes if one.goal < T]
+    late = [one for one in g.passes if one.goal == T]
+    for name, passes in ((names.early, early), (names.sampling, late)):
+        if chunks := g.chunks(passes):
+            yield _chunk_program(g, name, passes[0], chunks)
+
+
+def _chunk_program(g: Generation, name: str, compiled: Pass, chunks: Sequence[Chunk]) -> Program:
+    return Program(
+        name=name,
+        lower=functools.partial(_lower, lower_last_chunk, g, compiled),
+        given=_weight_parts(g.run) | {"KV cache": g.cache(compiled, compiled.goal)},
         within={},
-        beside=beside,
-        flops=g.chunk_flops() / passes / later,
-        runs=passes * later,
-        unknown_trips=ceil_div(g.T - g.chunk, later),
-        spared_bytes=g.spared_bytes(),
+        beside=_beside(g.run),
+        flops=g.chunk_flops(chunks) / len(chunks),
+        runs=len(chunks),
+        unknown_trips=ceil_div(sum(chunk.tokens for chunk in chunks), len(chunks)),
+        spared_bytes=g.spared_bytes(chunks, compiled),
     )
 
 
-def _first_turn(run: RunShapes) -> Generation:
-    return _generation(run, largest_round(run.config), run.config.rollout.max_prompt_length)
+def _beside(run: RunShapes) -> int:
+    """Bytes of a run that its sampling does not see."""
+    weights = _weight_parts(run)
+    return sum(run.held().values()) - (weights["other weights"] if run.samples_own_embeddings() else 0)
 
 
 def _generation(run: RunShapes, counts: list[int], prompt_length: int) -> Generation:
     r = run.config.rollout
-    chunk = min(r.chunk_size, r.max_completion_length)
     token_bytes = kv_bytes(run.model.config, run.sampled["embed"].dtype, run.sampling_mesh)
-    layouts = planned_passes(
-        counts, token_bytes, prompt_length, r.max_completion_length, num_shards(run.sampling_mesh), chunk,
+    room = make_room(
+        counts, token_bytes, prompt_length, r.max_completion_length, num_shards(run.sampling_mesh), r.chunk_size,
         r.max_cache_bytes_per_device,
     )  # fmt: skip
-    return Generation(run, counts, bucket(prompt_length), r.max_completion_length, chunk, layouts)
+    return Generation(run, counts, room, list(longest_passes(room, counts)))
 
 
 def _weight_parts(run: RunShapes) -> dict[str, int]:
@@ -140,16 +208,13 @@ def _weight_parts(run: RunShapes) -> dict[str, int]:
     return {"layers, one by one": layers, "other weights": device_bytes(run.sampled) - layers}
 
 
-def _lower(g: Generation, last: bool) -> jax.stages.Lowered:
+def _lower(lower: Callable[..., jax.stages.Lowered], g: Generation, one: Pass) -> jax.stages.Lowered:
     r = g.run.config.rollout
-    lower = lower_last_chunk if last else lower_first_chunk
-    return lower(
-        g.run.model.config, g.run.sampled, g.layouts[0], batch_sharding(g.run.sampling_mesh), prompt_length=g.S,
-        max_new_tokens=g.T, chunk_size=g.chunk,
-        drawing=Drawing(
-            r.temperature == 0, r.top_k, r.top_p, (0, 1), min_p=r.min_p, repetition_penalty=r.repetition_penalty
-        ),
-    )  # fmt: skip
+    drawing = Drawing(
+        r.temperature == 0, r.top_k, r.top_p, (0, 1), min_p=r.min_p, repetition_penalty=r.repetition_penalty
+    )
+    sharding = batch_sharding(g.run.sampling_mesh)
+    return lower(g.run.model.config, g.run.sampled, one, g.room, sharding, drawing=drawing)
 
 
 def cache_bytes(c: ModelConfig, layout: Layout, prompt_length: int, T: int, dtype: DTypeLike, mesh: Mesh) -> int:
@@ -166,37 +231,45 @@ def cache_bytes(c: ModelConfig, layout: Layout, prompt_length: int, T: int, dtyp
 
 
 def lower_first_chunk(
-    config: ModelConfig, weights: Params, layout: Layout, sharding: NamedSharding, *, prompt_length: int,
-    max_new_tokens: int, chunk_size: int, drawing: Drawing,
-) -> jax.stages.Lowered:  # fmt: skip
-    """Lowers the program with which `generate` begins a layout's rollouts: prefill, and decoding of a chunk.
+    config: ModelConfig, weights: Params, one: Pass, room: Room, sharding: NamedSharding, *, drawing: Drawing
+) -> jax.stages.Lowered:
+    """Lowers the program with which `generate` begins a pass: prefill, and decoding of a chunk.
 
     Args:
       weights: unstacked shapes.
       drawing: of its `eos_ids` only the number matters.
     """
-    C = min(chunk_size, max_new_tokens)
-    rows = _sampler_rows(layout, bucket(prompt_length), sharding)
-    room = None if chunk_size >= max_new_tokens else capacity(C, C, max_new_tokens)
-    scalars = _scalars(sharding)
-    return begin.lower(config, weights, *rows, *scalars, length=C, drawing=drawing, capacity=room)
+    C = room.chunk_size
+    rows = _sampler_rows(one.layout, room.prompt_length, sharding)
+    capacity = None if one.goal == C else room.capacity(C, one.goal)
+    return begin.lower(config, weights, *rows, *_scalars(sharding), length=C, drawing=drawing, capacity=capacity)
+
+
+def lower_resumption(
+    config: ModelConfig, weights: Params, one: Pass, room: Room, sharding: NamedSharding, *, drawing: Drawing
+) -> jax.stages.Lowered:
+    """Lowers the program with which `generate` goes on with rollouts of passes before; arguments as above."""
+    rows = _sampler_rows(one.layout, room.prompt_length, sharding)
+    tokens = jax.ShapeDtypeStruct((*one.layout.rows.shape, one.start), "int32", sharding=sharding)
+    width = room.width(one, config.num_attention_heads)
+    return resume.lower(config, weights, *rows, tokens, drawing=drawing, capacity=room.resumed(one), width=width)
 
 
 def lower_last_chunk(
-    config: ModelConfig, weights: Params, layout: Layout, sharding: NamedSharding, *, prompt_length: int,
-    max_new_tokens: int, chunk_size: int, drawing: Drawing,
-) -> jax.stages.Lowered:  # fmt: skip
-    """Lowers the program that `generate` runs on a layout's rollouts at their last chunk, which has the longest cache.
+    config: ModelConfig, weights: Params, one: Pass, room: Room, sharding: NamedSharding, *, drawing: Drawing
+) -> jax.stages.Lowered:
+    """Lowers the program that `generate` runs on a pass at its last chunk, which has the longest cache.
 
     Arguments are those of `lower_first_chunk`; there is more than one chunk.
     """
-    rows = _sampler_rows(layout, bucket(prompt_length), sharding)
+    C = room.chunk_size
+    rows = _sampler_rows(one.layout, room.prompt_length, sharding)
     key, temperature = _scalars(sharding)
-    start = functools.partial(begin, config, length=chunk_size, drawing=drawing, capacity=max_new_tokens)
+    start = functools.partial(begin, config, length=C, drawing=drawing, capacity=one.goal)
     _, blocks = jax.eval_shape(start, weights, *rows, key, temperature)
     position = temperature.update(dtype="int32")
     return proceed.lower(
-        config, weights, placed(blocks, sharding), key, temperature, position, length=chunk_size, drawing=drawing
+        config, weights, placed(blocks, sharding), key, temperature, position, length=C, drawing=drawing
     )
 
 

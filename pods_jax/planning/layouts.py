@@ -8,6 +8,7 @@ from ml_collections import FrozenConfigDict
 
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
+from pods_jax.planning.generation import FIRST_TURN
 from pods_jax.planning.step_plan import Phase, Say, StepPlan, plan_step
 
 
@@ -43,16 +44,16 @@ def _first_better(plan: StepPlan, phase: Phase, devices: Any, say: Say) -> Itera
             other = plan_step(config, plan.topology, devices, say, (name,))
         except UserError:  # a layout that does not fit the model or the batch
             continue
-        [found] = other.phases
-        if other.fits and found.time_s < phase.time_s:
-            yield Suggestion(name, options, phase.time_s, found.time_s)
-            return
+        for found in other.phases:  # none where the layout needs no such program
+            if other.fits and found.time_s < phase.time_s:
+                yield Suggestion(name, options, phase.time_s, found.time_s)
+                return
 
 
 def _candidates(plan: StepPlan, name: str) -> Iterator[tuple[str, Config]]:
     """Options and the config with them, the layout that sends least first."""
     config = plan.run.config
-    if name in ("prefill", "sampling"):
+    if name in FIRST_TURN:
         present = plan.run.sampling_mesh.shape
         for tensor in (1, 2, 4, 8):
             if (present["tensor"], present["fsdp"]) != (tensor, 1):

@@ -9,10 +9,11 @@ from matplotlib.figure import Figure
 
 from pods_jax.config.schema import Config
 from pods_jax.planning.chips import CHIPS, GiB
+from pods_jax.planning.generation import FIRST_TURN
 from pods_jax.planning.step_plan import Say, StepPlan, plan_step
 
 LIMIT = 1 << 14
-_PROGRAMS = {"n": ("prefill", "sampling"), "m": ("update",)}
+_PROGRAMS = {"n": FIRST_TURN, "m": ("update",)}
 _VERBS = {"n": "generated", "m": "trained on"}
 
 

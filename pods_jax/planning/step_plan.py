@@ -11,12 +11,13 @@ import jax
 from pods_jax.config.schema import Config
 from pods_jax.planning.chips import CHIPS, Chip, chip_name
 from pods_jax.planning.collectives import Traffic, traffic
+from pods_jax.planning.generation import FIRST_TURN, LATER_TURN
 from pods_jax.planning.memory_traffic import moved_bytes
 from pods_jax.planning.programs import programs
 from pods_jax.planning.run_shapes import Program, RunShapes, run_shapes
 
 Say = Callable[[str], None]
-PROGRAMS = ("prefill", "sampling", "later prefill", "later turn", "scoring", "rescoring", "update")
+PROGRAMS = (*FIRST_TURN, *LATER_TURN, "scoring", "rescoring", "update")
 """Names of the programs that a step may have."""
 
 

@@ -1,7 +1,7 @@
 """The sampler's programs: prefill each prompt once, then decode its rollouts together, a chunk of tokens at a time.
 
 Between two chunks `rearrange` drops rollouts and lets the cache grow, so that the work follows the tokens that are
-really generated.
+really generated. `resume` computes the cache of tokens that were decoded before, many of them at a time.
 """
 
 import functools
@@ -44,11 +44,11 @@ def empty_cache(rows: int, capacity: int, prompts: Cache) -> Cache:
 
 
 def extend(cache: Cache, kv: decoder.KV, t: Int[Array, ""]) -> Cache:
-    """Writes token t's keys and values [B, g, 1, K, h]."""
-    k, v = (x.reshape(-1, *x.shape[3:]) for x in kv)
+    """Writes the keys and values [B, g, k, K, h] of token t and the following."""
+    k, v = (x.reshape(-1, *x.shape[2:]) for x in kv)
     return Cache(
-        jax.lax.dynamic_update_slice_in_dim(cache.k, k[..., None], t, 3),
-        jax.lax.dynamic_update_slice_in_dim(cache.v, v[:, :, None], t, 2),
+        jax.lax.dynamic_update_slice_in_dim(cache.k, k.transpose(0, 2, 3, 1), t, 3),
+        jax.lax.dynamic_update_slice_in_dim(cache.v, v.transpose(0, 2, 1, 3), t, 2),
     )
 
 
@@ -59,34 +59,37 @@ def grown(cache: Cache, capacity: int) -> Cache:
 
 
 def attend(
-    q: Float[Array, "B g 1 H h"], own: Cache, t: Int[Array, ""], prompts: Cache, valid: Bool[Array, "B S"]
-) -> Float[Array, "B g 1 H h"]:
-    """Each rollout's last token attends to its block's prompt, where valid, and to its own tokens 0 to t.
+    q: Float[Array, "B g k H h"], own: Cache, t: Int[Array, ""], prompts: Cache, valid: Bool[Array, "B S"]
+) -> Float[Array, "B g k H h"]:
+    """Each rollout's tokens t to t + k - 1 attend to its block's prompt, where valid, and to its own up to themselves.
 
     Both parts have their own scores and one common maximum and denominator, so nothing is concatenated.
     """
-    B, g, _, H, h = q.shape
+    B, g, k, H, h = q.shape
     _, K, _, U = own.k.shape
     G = H // K
+    M = G * k
 
-    def by_block(x):  # [R, K, G, ...] -> [B, K, g G, ...], rows of one matrix for a block's prompt
-        return x.reshape(B, g, K, G, -1).swapaxes(1, 2).reshape(B, K, g * G, -1)
+    def by_block(x):  # [R, K, M, ...] -> [B, K, g M, ...], rows of one matrix for a block's prompt
+        return x.reshape(B, g, K, M, -1).swapaxes(1, 2).reshape(B, K, g * M, -1)
 
     def by_row(x):
-        return x.reshape(B, K, g, G, -1).swapaxes(1, 2).reshape(B * g, K, G, -1)
+        return x.reshape(B, K, g, M, -1).swapaxes(1, 2).reshape(B * g, K, M, -1)
 
-    q = q.reshape(B * g, K, G, h) * h**-0.5
-    to_own = jnp.einsum("rkgh,rkhu->rkgu", q, own.k, preferred_element_type=jnp.float32)
-    to_own = jnp.where(jnp.arange(U) <= t, to_own, -jnp.inf)
+    q = q.reshape(B * g, k, K, G, h).transpose(0, 2, 3, 1, 4).reshape(B * g, K, M, h) * h**-0.5
+    past = jnp.tile(jnp.arange(U) <= t + jnp.arange(k)[:, None], (G, 1))
+    to_own = jnp.einsum("rkmh,rkhu->rkmu", q, own.k, preferred_element_type=jnp.float32)
+    to_own = jnp.where(past, to_own, -jnp.inf)
     to_prompt = jnp.einsum("bkmh,bkhs->bkms", by_block(q), prompts.k, preferred_element_type=jnp.float32)
     to_prompt = jnp.where(valid[:, None, None], to_prompt, -jnp.inf)
     top = jnp.maximum(to_own.max(-1, keepdims=True), by_row(to_prompt.max(-1, keepdims=True)))
     to_own = jnp.exp(to_own - top)
     to_prompt = jnp.exp(to_prompt - by_block(top))
     total = to_own.sum(-1, keepdims=True) + by_row(to_prompt.sum(-1, keepdims=True))
-    out = jnp.einsum("rkgu,rkuh->rkgh", to_own.astype(q.dtype), own.v)
+    out = jnp.einsum("rkmu,rkuh->rkmh", to_own.astype(q.dtype), own.v)
     out += by_row(jnp.einsum("bkms,bksh->bkmh", to_prompt.astype(q.dtype), prompts.v))
-    return (out / total).astype(q.dtype).reshape(B, g, 1, H, h)
+    out = (out / total).astype(q.dtype).reshape(B * g, K, G, k, h)
+    return out.transpose(0, 3, 1, 2, 4).reshape(B, g, k, H, h)
 
 
 # ---------------------------------------------------------------- the programs
@@ -147,19 +150,53 @@ def begin(
       samples: as in `Blocks`.
       capacity: of the cache that is returned for more chunks; None: there are none.
     """
+    room = capacity or length
+    hidden, blocks = _begun(config, weights, prompts, prompt_lengths, prompt_ids, owners, samples, drawing, room)
+    draw = _drawer(weights, blocks, key, temperature, drawing)
+    token, seen, decoded = draw(hidden, blocks.t, blocks.seen, _empty(samples, length, drawing))
+    blocks = blocks._replace(token=token, t=blocks.t + 1, seen=seen)
+    decoded, blocks = _loop(config, weights, blocks, decoded, draw, jnp.int32(length))
+    return decoded, None if capacity is None else blocks
+
+
+@functools.partial(jax.jit, static_argnames=("config", "drawing", "capacity", "width"))
+def resume(
+    config: ModelConfig, weights: Params, prompts: Int[Array, "Q S"],
+    prompt_lengths: Int[Array, " Q"], prompt_ids: Integer[Array, " Q"], owners: Int[Array, "devices blocks"] | None,
+    samples: Int[Array, "B g"], tokens: Int[Array, "B g t"], *, drawing: Drawing, capacity: int, width: int,
+) -> Blocks:  # fmt: skip
+    """Blocks as `begin` and `proceed` leave them after t tokens, which are known.
+
+    Args:
+      tokens: the tokens of every rollout.
+      width: number of tokens that go through the layers at a time, a divisor of t.
+      The others are those of `begin`.
+    """
+    _, blocks = _begun(config, weights, prompts, prompt_lengths, prompt_ids, owners, samples, drawing, capacity)
+
+    def step(i: Array, cache: list[Cache]) -> list[Cache]:
+        part = jax.lax.dynamic_slice_in_dim(tokens, i * width, width, 2)
+        return through_layers(config, weights, part, blocks.prompt_lengths, blocks.prompts, cache, i * width)[1]
+
+    t = tokens.shape[2]
+    cache = jax.lax.fori_loop(0, t // width, step, blocks.cache)
+    seen = None if blocks.seen is None else marked(blocks.seen, tokens.reshape(-1, t))
+    return blocks._replace(token=tokens[:, :, -1], t=jnp.int32(t), cache=cache, seen=seen)
+
+
+def _begun(
+    config: ModelConfig, weights: Params, prompts: Array, prompt_lengths: Array, prompt_ids: Array,
+    owners: Array | None, samples: Array, drawing: Drawing, capacity: int,
+) -> tuple[Float[Array, "R D"], Blocks]:  # fmt: skip
+    """The hidden state after each rollout's prompt, and blocks without tokens; arguments as in `begin`."""
     hidden, caches = prefill(config, weights, prompts, prompt_lengths)
     seen = seen_tokens(prompts, prompt_lengths, config.vocab_size) if drawing.penalises else None
     of_prompts = (hidden, seen, prompt_ids, prompt_lengths, caches)
     if owners is not None:
         of_prompts = jax.tree.map(lambda x: take(x, owners), of_prompts)
     hidden, seen = jax.tree.map(lambda x: jnp.repeat(x, samples.shape[1], 0), of_prompts[:2])
-    cache = [empty_cache(samples.size, capacity or length, c) for c in caches]
-    blocks = Blocks(*of_prompts[2:], samples, jnp.zeros_like(samples), jnp.int32(0), cache, seen)
-    draw = _drawer(weights, blocks, key, temperature, drawing)
-    token, seen, decoded = draw(hidden, blocks.t, seen, _empty(samples, length, drawing))
-    blocks = blocks._replace(token=token, t=blocks.t + 1, seen=seen)
-    decoded, blocks = _loop(config, weights, blocks, decoded, draw, jnp.int32(length))
-    return decoded, None if capacity is None else blocks
+    cache = [empty_cache(samples.size, capacity, c) for c in of_prompts[-1]]
+    return hidden, Blocks(*of_prompts[2:], samples, jnp.zeros_like(samples), jnp.int32(0), cache, seen)
 
 
 @functools.partial(jax.jit, static_argnames=("config", "length", "drawing"), donate_argnames="blocks")
@@ -302,13 +339,23 @@ def decode_token(
     prompts: list[Cache], cache: list[Cache], t: Int[Array, ""],
 ) -> tuple[Float[Array, "R D"], list[Cache]]:  # fmt: skip
     """Run completion token t of every rollout through the layers: the hidden state after it, the longer cache."""
-    angles = decoder.rope_angles(c, (prompt_lengths + t)[:, None, None])
+    x, longer = through_layers(c, weights, tokens[:, :, None], prompt_lengths, prompts, cache, t)
+    return decoder.rms_norm(x.reshape(tokens.size, -1), weights["final_norm"], c.rms_norm_eps), longer
+
+
+def through_layers(
+    c: ModelConfig, weights: Params, tokens: Int[Array, "B g k"], prompt_lengths: Int[Array, " B"],
+    prompts: list[Cache], cache: list[Cache], t: Int[Array, ""],
+) -> tuple[Float[Array, "B g k D"], list[Cache]]:  # fmt: skip
+    """Completion tokens t to t + k - 1 of every rollout after the last layer, not normalised; the longer cache."""
+    positions = prompt_lengths[:, None, None] + t + jnp.arange(tokens.shape[2])
+    angles = decoder.rope_angles(c, positions)
     valid = jnp.arange(prompts[0].k.shape[-1]) < jnp.maximum(prompt_lengths, 1)[:, None]
-    x = weights["embed"][tokens][:, :, None]
+    x = weights["embed"][tokens]
     longer = []
     for w, own, prompt in zip(weights["layers"], cache, prompts, strict=True):
         q, new = decoder.layer_qkv(c, w, x, angles)
         own = extend(own, new, t)
         x = decoder.layer_output(c, w, x, attend(q, own, t, prompt, valid))
         longer.append(own)
-    return decoder.rms_norm(x.reshape(tokens.size, -1), weights["final_norm"], c.rms_norm_eps), longer
+    return x, longer

@@ -39,6 +39,10 @@ class Layout(NamedTuple):
         real = self.rows >= 0
         out[np.broadcast_to(self.groups[:, None], real.shape)[real], self.rows[real]] = values[real]
 
+    def get(self, values: Shaped[np.ndarray, "P n ..."]) -> Shaped[np.ndarray, "B g ..."]:
+        """The values of all rollouts; padding has those of another."""
+        return values[self.groups[:, None], self.rows]
+
 
 def block_size(counts: Sequence[int], limit: int) -> int:
     """The cheapest g up to a limit, if a block costs as much as g + 1 rollouts; for equal counts n, it is n.
@@ -53,14 +57,15 @@ def block_size(counts: Sequence[int], limit: int) -> int:
     return min(range(min(max(distinct), limit), 0, -1), key=cost)
 
 
-def passes(counts: Sequence[int], size: int, devices: int = 1, most: int | None = None) -> list[Layout]:
-    """Blocks of `size` rollouts for every prompt's count, in order, in layouts of at most `most` blocks a device."""
-    counts = np.asarray(counts)
-    needed = ceil_div(counts, size)
-    groups = np.repeat(np.arange(len(counts)), needed)
-    block_in_group = np.concatenate([np.arange(k) for k in needed])
-    rows = block_in_group[:, None] * size + np.arange(size)
-    rows = np.where(rows < counts[groups][:, None], rows, -1)
+def layouts(rollouts: Sequence[np.ndarray], size: int, devices: int = 1, most: int | None = None) -> list[Layout]:
+    """Blocks of `size` for every prompt's rollouts, in order, in layouts of at most `most` blocks a device.
+
+    Args:
+      rollouts: of each prompt, the numbers of its rollouts, or none.
+    """
+    needed = [ceil_div(len(numbers), size) for numbers in rollouts]
+    groups = np.repeat(np.arange(len(needed)), needed)
+    rows = np.concatenate([_padded(x, k * size).reshape(k, size) for x, k in zip(rollouts, needed, strict=True)])
 
     def fits(parts: int) -> bool:
         return most is None or bucket(ceil_div(len(groups), parts * devices)) <= most

@@ -9,18 +9,16 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, Key
 
-from pods_jax.buckets import bucket, ceil_div, pad_prompts
+from pods_jax.buckets import pad_prompts
 from pods_jax.doors import refuse_key, refuse_prompts, refuse_sampling
 from pods_jax.models.decoder import Decoder, ModelConfig, Params
 from pods_jax.parallel import place, to_host
-from pods_jax.rollout.decode import Blocks, Decoded, begin, proceed, rearrange
+from pods_jax.rollout.decode import Blocks, Decoded, begin, proceed, rearrange, resume
 from pods_jax.rollout.draw import Drawing
-from pods_jax.rollout.layout import Layout, block_size, block_tokens, compacted, kv_bytes, passes, rows_that_fit
+from pods_jax.rollout.layout import Layout, Move, compacted, kv_bytes
+from pods_jax.rollout.passes import Pass, Room, make_room
 from pods_jax.rollout.stop_strings import StopStrings, stopped
 from pods_jax.rollout.weights import unstacked
-
-BLOCK_LIMIT = 4
-"""Rollouts in a block where decoding goes in chunks: so few that those which are done leave whole blocks empty."""
 
 
 class Completions(NamedTuple):
@@ -103,7 +101,7 @@ def generate(
       first_samples: each prompt's first sample index (default 0); its rollouts have this one and the following.
       sharding: of the prompts (default: the first device); see `pods_jax.parallel.batch_sharding`.
       chunk_size: tokens after which finished rollouts are dropped and the cache grows; from T on, one program does all.
-      max_cache_bytes_per_device: more rollouts than fit are decoded in several passes (None: in one).
+      max_cache_bytes_per_device: more rollouts than fit take turns (`pods_jax.rollout.passes`); None: all fit.
 
     Raises:
       UserError: the budget does not hold one rollout; or an argument is not what is asked for above.
@@ -112,13 +110,11 @@ def generate(
     refuse_prompts(prompts, model.config.vocab_size)
     refuse_sampling(len(prompts), num_generations, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty)
     P = len(prompts)
-    T = max_new_tokens
     alike = isinstance(num_generations, numbers.Integral)
     counts = [int(count) for count in ([num_generations] * P if alike else num_generations)]
     devices, mesh = (1, None) if sharding is None else (parts(sharding), sharding.mesh)
     token_bytes = kv_bytes(model.config, params["embed"].dtype, mesh)
     longest = max(map(len, prompts))
-    layouts = planned_passes(counts, token_bytes, longest, T, devices, chunk_size, max_cache_bytes_per_device)
     job = Job(
         config=model.config,
         weights=unstacked(params),
@@ -131,40 +127,10 @@ def generate(
             temperature == 0, top_k, top_p, tuple(eos_ids), pad_id, tuple(absent_ids), min_p, repetition_penalty
         ),
         stops=stops,
-        max_new_tokens=T,
-        chunk_size=min(chunk_size, T),
+        room=make_room(counts, token_bytes, longest, max_new_tokens, devices, chunk_size, max_cache_bytes_per_device),
         sharding=sharding,
     )
-    completions = no_completions(counts, T, pad_id)
-    if job.drawing.reshapes:
-        completions = completions._replace(drawn_logprobs=np.zeros_like(completions.logprobs))
-    for layout in layouts:
-        decode_pass(job, layout, completions)
-    return completions
-
-
-def planned_passes(
-    counts: Sequence[int], token_bytes: int, prompt_length: int, max_new_tokens: int, devices: int, chunk_size: int,
-    max_cache_bytes_per_device: int | None,
-) -> list[Layout]:  # fmt: skip
-    """The layouts of `generate`, one a pass.
-
-    Args:
-      counts: rollouts of each prompt.
-      token_bytes: see `kv_bytes`.
-      prompt_length: of the longest prompt.
-
-    Raises:
-      UserError: the budget does not hold one rollout.
-    """
-    T = max_new_tokens
-    S = bucket(prompt_length)
-    size = block_size(counts, BLOCK_LIMIT if chunk_size < T else max(counts))
-    most = None
-    if max_cache_bytes_per_device is not None:
-        size = min(size, rows_that_fit(max_cache_bytes_per_device, token_bytes, S, T))
-        most = max_cache_bytes_per_device // (token_bytes * block_tokens(size, S, T))
-    return passes(counts, size, devices, most)
+    return complete(job, counts)
 
 
 def no_completions(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:
@@ -179,18 +145,7 @@ def no_completions(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> C
     )
 
 
-def _collect(completions: Completions, layout: Layout, start: int, chunk: Decoded) -> None:
-    """Writes a chunk of tokens, the first of which has the number `start`, to its rollouts."""
-    T = completions.tokens.shape[-1]
-    for name in ("tokens", "logprobs", "drawn_logprobs"):
-        values, out = getattr(chunk, name), getattr(completions, name)
-        if values is not None:
-            layout.put(values[..., : T - start], out[..., start : start + values.shape[-1]])
-    layout.put(start + chunk.lengths, completions.lengths)
-    layout.put(~chunk.done, completions.truncated)
-
-
-# ---------------------------------------------------------------- one pass
+# ---------------------------------------------------------------- passes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,68 +161,97 @@ class Job:
     temperature: np.float32
     drawing: Drawing
     stops: StopStrings | None
-    max_new_tokens: int
-    chunk_size: int
+    room: Room
     sharding: jax.sharding.NamedSharding | None
-
-    @property
-    def devices(self) -> int:
-        """Number of parts into which blocks are split."""
-        return 1 if self.sharding is None else parts(self.sharding)
 
     def samples(self, layout: Layout) -> Int[np.ndarray, "B g"]:
         """The sample indices of a layout's rollouts; -1 is padding."""
         return np.where(layout.rows < 0, -1, self.firsts[layout.groups][:, None] + layout.rows).astype(np.int32)
 
 
-def capacity(num_tokens: int, chunk_size: int, max_new_tokens: int) -> int:
-    """Capacity of a cache for so many tokens: a bucket of chunks.
+def complete(job: Job, counts: Sequence[int]) -> Completions:
+    """The completions of all passes. counts: rollouts of each prompt."""
+    T = job.room.max_new_tokens
+    completions = no_completions(counts, T, job.drawing.pad_id)
+    if job.drawing.reshapes:
+        completions = completions._replace(drawn_logprobs=np.zeros_like(completions.logprobs))
+    going = [np.arange(count) for count in counts]
+    start = 0
+    while start < T and any(map(len, going)):
+        found = job.room.passes(going, start)
+        for one in found:
+            decode_pass(job, one, completions)
+        start = found[0].goal
+        going = [np.flatnonzero(group) for group in completions.truncated]
+    return completions
 
-    The last token is never in the cache. It has room all the same: in multiples of 128 a TPU keeps the layout that
-    decoding reads, and copies nothing.
-    """
-    chunks = bucket(ceil_div(num_tokens, chunk_size))
-    return min(chunks * chunk_size, max_new_tokens)
 
-
-def decode_pass(job: Job, layout: Layout, completions: Completions) -> None:
-    """Decodes a layout's rollouts to their ends, into the completions."""
-    T = job.max_new_tokens
-    C = job.chunk_size
-    decoded, blocks = _begin(job, layout)
-    for start in range(0, T, C):
+def decode_pass(job: Job, one: Pass, completions: Completions) -> None:
+    """Decodes a pass's rollouts to their ends or its goal, into the completions; those at the goal are truncated."""
+    layout, first, goal = one
+    C = job.room.chunk_size
+    decoded, blocks = _proceed(job, _resume(job, one, completions)) if first else _begin(job, one)
+    for start in range(first, goal, C):
         decoded = to_host(decoded)
         if job.stops is not None:
             before = completions.tokens[..., :start]
             decoded = stopped(job.stops, layout, before, decoded, job.drawing.pad_id)
         _collect(completions, layout, start, decoded)
-        if decoded.done.all() or start + C >= T:
+        if decoded.done.all() or start + C >= goal:
             return
-        layout, blocks = _tightened(job, layout, blocks, ~decoded.done, min(start + 2 * C, T))
-        decoded, blocks = proceed(
-            job.config, job.weights, blocks, job.key, job.temperature, np.int32(T),
-            length=C, drawing=job.drawing,
-        )  # fmt: skip
+        move = compacted(layout, ~decoded.done, job.room.devices)
+        layout, blocks = move.layout, _moved(job, move, blocks, job.room.capacity(start + 2 * C, goal))
+        decoded, blocks = _proceed(job, blocks)
 
 
-def _begin(job: Job, layout: Layout) -> tuple[Decoded, Blocks | None]:
-    padded = pad_prompts([job.prompts[p] if p >= 0 else () for p in layout.prompts], job.drawing.pad_id)
-    tokens, lengths = (x[: len(layout.prompts)] for x in padded)
-    ids = job.prompt_ids[layout.prompts].astype(np.uint32)
-    arrays = place((tokens, lengths, ids, layout.owners, job.samples(layout)), job.sharding)
-    C = job.chunk_size
-    T = job.max_new_tokens
+def _collect(completions: Completions, layout: Layout, start: int, chunk: Decoded) -> None:
+    """Writes a chunk of tokens, the first of which has the number `start`, to its rollouts."""
+    T = completions.tokens.shape[-1]
+    for name in ("tokens", "logprobs", "drawn_logprobs"):
+        values, out = getattr(chunk, name), getattr(completions, name)
+        if values is not None:
+            layout.put(values[..., : T - start], out[..., start : start + values.shape[-1]])
+    layout.put(start + chunk.lengths, completions.lengths)
+    layout.put(~chunk.done, completions.truncated)
+
+
+# ---------------------------------------------------------------- the programs, on the devices
+
+
+def _begin(job: Job, one: Pass) -> tuple[Decoded, Blocks | None]:
+    C = job.room.chunk_size
     return begin(
-        job.config, job.weights, *arrays, job.key, job.temperature,
-        length=C, drawing=job.drawing, capacity=capacity(C, C, T) if C < T else None,
+        job.config, job.weights, *place(_starts(job, one.layout), job.sharding), job.key, job.temperature,
+        length=C, drawing=job.drawing, capacity=None if one.goal == C else job.room.capacity(C, one.goal),
     )  # fmt: skip
 
 
-def _tightened(job: Job, layout: Layout, blocks: Blocks, live: np.ndarray, num_tokens: int) -> tuple[Layout, Blocks]:
-    """Only the live rollouts, in fewer blocks if that is a smaller bucket, with room for so many tokens."""
-    move = compacted(layout, live, job.devices)
+def _resume(job: Job, one: Pass, completions: Completions) -> Blocks:
+    arrays = *_starts(job, one.layout), one.layout.get(completions.tokens[..., : one.start])
+    return resume(
+        job.config, job.weights, *place(arrays, job.sharding), drawing=job.drawing,
+        capacity=job.room.resumed(one), width=job.room.width(one, job.config.num_attention_heads),
+    )  # fmt: skip
+
+
+def _starts(job: Job, layout: Layout) -> tuple[np.ndarray | None, ...]:
+    """Prompts, their lengths and names, and the blocks' owners and samples, as the programs take them."""
+    padded = pad_prompts([job.prompts[p] if p >= 0 else () for p in layout.prompts], job.drawing.pad_id)
+    tokens, lengths = (x[: len(layout.prompts)] for x in padded)
+    ids = job.prompt_ids[layout.prompts].astype(np.uint32)
+    return tokens, lengths, ids, layout.owners, job.samples(layout)
+
+
+def _proceed(job: Job, blocks: Blocks) -> tuple[Decoded, Blocks]:
+    return proceed(
+        job.config, job.weights, blocks, job.key, job.temperature, np.int32(job.room.max_new_tokens),
+        length=job.room.chunk_size, drawing=job.drawing,
+    )  # fmt: skip
+
+
+def _moved(job: Job, move: Move, blocks: Blocks, capacity: int) -> Blocks:
     arrays = place((move.origins, move.rows, job.samples(move.layout)), job.sharding)
-    return move.layout, rearrange(blocks, *arrays, capacity(num_tokens, job.chunk_size, job.max_new_tokens))
+    return rearrange(blocks, *arrays, capacity)
 
 
 def parts(sharding: jax.sharding.NamedSharding) -> int:

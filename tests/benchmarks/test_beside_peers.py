@@ -65,6 +65,17 @@ def test_torch_takes_the_gradient_of_the_same_loss(tmp_path):
         torch.testing.assert_close(ours, plain.grad, rtol=1e-4, atol=1e-6)
 
 
+def test_transformers_ends_completions_where_their_first_token_says(tmp_path):
+    torch = pytest.importorskip("torch")
+    peers = pytest.importorskip("benchmark.peers", reason="the extra 'peers' brings what it needs")
+    write_model("tiny", tmp_path)
+    options = {"folder": str(tmp_path), "prompt_tokens": 5, "new_tokens": 12, "n": 8, "mean_length": 3}
+    torch.manual_seed(0)
+    tokens = peers.tails(options)()
+    torch.manual_seed(0)
+    assert peers.tails(options | {"new_tokens": 24})() >= tokens >= 8
+
+
 def test_the_command_line_leaves_out_missing_peers_and_writes_json(tmp_path):
     sizes = ["--shape=tiny", "--counts", "2", "--prompt-tokens=4", "--new-tokens=4", "--repeats=1"]
     command = [sys.executable, "experiments/benchmark.py", "update", *sizes, f"--json={tmp_path / 'out.json'}"]

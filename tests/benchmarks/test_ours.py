@@ -4,6 +4,8 @@ import pytest
 from benchmark import ours
 from benchmark.workload import write_model
 
+from pods_jax.rollout import generate
+
 OPTIONS = {"prompt_tokens": 8, "new_tokens": 8, "remat": "full", "micro_batch_size": None}
 
 
@@ -19,6 +21,16 @@ def test_a_sampler_counts_tokens_up_to_their_ends(folder):
     assert ours.sampler(options | {"mean_length": None})() == 64 * 8
     mean = ours.sampler(options | {"mean_length": 4})() / 64
     assert mean == pytest.approx(4 * (1 - 0.75**8), rel=0.25)  # of geometric lengths, cut at 8
+
+
+def test_a_heavy_tail_is_generated_within_room_for_a_share(folder):
+    options = OPTIONS | {"folder": folder, "n": 16, "share": 4, "new_tokens": 24, "mean_length": 3}
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ours, "generate", lambda *args, **given: seen.append(given) or generate(*args, **given))
+        tokens = ours.tails(options)()
+    assert 16 <= tokens <= 16 * 24
+    assert seen[0]["max_cache_bytes_per_device"] == 2 * 2 * 16 * 4 * (4 * 24 + 2 * 8)
 
 
 @pytest.mark.parametrize(("n", "m"), [(4, 4), (6, 2)])

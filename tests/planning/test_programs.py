@@ -1,5 +1,7 @@
 """The program that is planned for is the one that is run."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -8,13 +10,13 @@ from pods_jax.config.schema import Config, RolloutConfig, from_mapping
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.parallel import batch_sharding, make_mesh, replicated
 from pods_jax.planning import flops
-from pods_jax.planning.generation import generation, lower_first_chunk, lower_last_chunk
+from pods_jax.planning.generation import generation, lower_first_chunk, lower_last_chunk, lower_resumption
 from pods_jax.planning.programs import batch_shapes, programs
 from pods_jax.planning.run_shapes import run_shapes
 from pods_jax.rollout import generate, sampler
 from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import block_tokens, kv_bytes
-from pods_jax.rollout.sampler import planned_passes
+from pods_jax.rollout.passes import longest_passes, make_room
 from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(16, 8, 8, 1, 2, 1, 4)
@@ -26,7 +28,9 @@ def arguments(tree):
     return [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
 
 
-@pytest.mark.parametrize(("chunk_size", "budget", "passes"), [(2, None, 1), (4, TWO_BLOCKS, 3), (64, None, 1)])
+@pytest.mark.parametrize(
+    ("chunk_size", "budget", "passes"), [(2, None, 1), (4, TWO_BLOCKS, 3), (1, TWO_BLOCKS, 5), (64, None, 1)]
+)
 def test_the_last_program_of_a_call_is_lowered_from_shapes(monkeypatch, chunk_size, budget, passes):
     """Its arguments, and how many passes there are; no completion ends early, as no token ends one."""
     called = []
@@ -40,8 +44,8 @@ def test_the_last_program_of_a_call_is_lowered_from_shapes(monkeypatch, chunk_si
 
         monkeypatch.setattr(sampler, name, recording)
 
-    record("begin")
-    record("proceed")
+    for name in ("begin", "proceed", "resume"):
+        record(name)
     model = Decoder(CONFIG)
     params = init_params(model, jax.random.key(0))
     options = {"chunk_size": chunk_size, "max_cache_bytes_per_device": budget}
@@ -51,18 +55,22 @@ def test_the_last_program_of_a_call_is_lowered_from_shapes(monkeypatch, chunk_si
         model, params, prompts, num_generations=N, max_new_tokens=T, key=jax.random.key(0), sharding=sharding, **options
     )
 
-    layouts = planned_passes([N] * P, kv_bytes(CONFIG, jnp.float32), S, T, 1, chunk_size, budget)
+    room = make_room([N] * P, kv_bytes(CONFIG, jnp.float32), S, T, 1, chunk_size, budget)
+    planned = list(longest_passes(room, [N] * P))
     whole = replicated(sharding.mesh)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), unstacked(params))
-    options = {"prompt_length": S, "max_new_tokens": T, "chunk_size": chunk_size}
-    options["drawing"] = Drawing(False, 0, 1.0, (), 0)
-    assert [name for name, _ in called].count("begin") == len(layouts) == passes
-    first = lower_first_chunk(CONFIG, shapes, layouts[0], sharding, **options)
+    options = {"drawing": Drawing(False, 0, 1.0, (), 0)}
+    assert [name for name, _ in called if name != "proceed"] == ["resume" if one.start else "begin" for one in planned]
+    assert len(planned) == passes
+    first = lower_first_chunk(CONFIG, shapes, planned[0], room, sharding, **options)
     assert ("begin", arguments(first.args_info)) == called[0]
     if chunk_size < T:
-        last = lower_last_chunk(CONFIG, shapes, layouts[0], sharding, **options)
+        last = lower_last_chunk(CONFIG, shapes, planned[-1], room, sharding, **options)
         assert ("proceed", arguments(last.args_info)) in called
         assert called[-1][0] == "proceed"
+    if planned[-1].start:
+        resumption = lower_resumption(CONFIG, shapes, planned[-1], room, sharding, **options)
+        assert ("resume", arguments(resumption.args_info)) in called
 
 
 @pytest.mark.parametrize("T", [4, 8, 9])
@@ -84,6 +92,28 @@ def test_the_sampling_programs_together_decode_every_token_once(T):
         assert (last.runs, last.unknown_trips) == (2, 3)
         token = last.given["KV cache"] / (P * N * 9 + 2 * P * S)  # blocks of 4 rollouts hold their prompt again
         assert last.spared_bytes == pytest.approx(4 * P * N * token / 2)
+
+
+def test_passes_that_go_to_milestones_have_programs_of_their_own():
+    """In two blocks' room: two passes of three blocks to 3 tokens, three of two from there to 9."""
+    rollout = RolloutConfig(
+        num_prompts=P, num_generations=N, max_prompt_length=S, max_completion_length=T, chunk_size=1
+    )  # fmt: skip
+    c = run_shapes(Config(rollout=rollout), jax.devices()[:1]).model.config
+    token = kv_bytes(c, jnp.float32)
+    rollout = dataclasses.replace(rollout, max_cache_bytes_per_device=2 * token * block_tokens(4, S, T))
+    found = {p.name: p for p in generation(run_shapes(Config(rollout=rollout), jax.devices()[:1]))}
+    assert {name: p.runs for name, p in found.items()} == {
+        "prefill": 2, "resumption": 3, "early sampling": 2 * 2, "sampling": 3 * 6,
+    }  # fmt: skip
+    assert found["early sampling"].given["KV cache"] == token * 3 * (4 * 3 + S)
+    assert found["sampling"].given["KV cache"] == token * 2 * (4 * 9 + S)
+    cached = 2 + 3 + 4 + 6 + 6 + 8 + 8 + 9
+    expected = flops.prefill_flops(c, P, S) + flops.decode_flops(c, P * N, S, T, cached)
+    decoding = sum(p.flops * p.runs for name, p in found.items() if name != "resumption")
+    assert decoding == pytest.approx(expected)
+    again = flops.matrix_flops(c, P * N * 3) + flops.attention_flops(c, P * N * 3, S + 4)
+    assert found["resumption"].flops * 3 == pytest.approx(again + flops.prefill_flops(c, 3, S))
 
 
 def test_a_later_turn_is_planned_with_all_that_came_before_as_its_prompt(tiny):

@@ -11,7 +11,8 @@ from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.rollout import decode, sampler
 from pods_jax.rollout.layout import block_tokens, kv_bytes, rows_that_fit
-from pods_jax.rollout.sampler import BLOCK_LIMIT, generate
+from pods_jax.rollout.passes import BLOCK_LIMIT
+from pods_jax.rollout.sampler import generate
 
 CONFIG = ModelConfig(
     vocab_size=19,

@@ -4,9 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pods_jax.buckets import bucket
-from pods_jax.rollout.layout import block_size, compacted, passes, take
+from pods_jax.rollout.layout import block_size, compacted, layouts, take
 
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
+
+
+def passes(counts, *args):
+    """Layouts of whole groups."""
+    return layouts([np.arange(count) for count in counts], *args)
 
 
 @given(COUNTS, st.integers(1, 9), st.integers(1, 4))
@@ -68,12 +73,12 @@ def test_take_looks_among_a_devices_own_prompts():
 
 @given(COUNTS, st.integers(1, 4), st.integers(1, 3), st.integers(1, 8))
 def test_passes_divide_the_rollouts_and_none_has_more_blocks_than_fit(counts, size, devices, most):
-    layouts = passes(counts, size, devices, most)
+    found = passes(counts, size, devices, most)
     places = [
-        (p, r) for layout in layouts for p, rows in zip(layout.groups, layout.rows, strict=True) for r in rows if r >= 0
+        (p, r) for layout in found for p, rows in zip(layout.groups, layout.rows, strict=True) for r in rows if r >= 0
     ]
     assert sorted(places) == [(p, r) for p, count in enumerate(counts) for r in range(count)]
-    assert all(len(layout.groups) <= most * devices for layout in layouts)
+    assert all(len(layout.groups) <= most * devices for layout in found)
 
 
 @given(COUNTS, st.integers(1, 4), st.integers(1, 3), st.randoms(use_true_random=False))

@@ -17,8 +17,9 @@ from pods_jax.models.shardings import param_shardings
 from pods_jax.parallel import batch_sharding
 from pods_jax.parallel.mesh import AXES
 from pods_jax.rollout import generate
-from pods_jax.rollout.decode import begin
+from pods_jax.rollout.decode import begin, resume
 from pods_jax.rollout.draw import Drawing
+from pods_jax.rollout.layout import block_tokens, kv_bytes
 from pods_jax.rollout.weights import unstacked
 
 CONFIG = ModelConfig(
@@ -57,6 +58,12 @@ def test_chunks_change_nothing_on_a_mesh(report):
     assert report["in chunks"] == report["(8, 1, 1)"]
 
 
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_passes_to_milestones_change_nothing_on_a_mesh(report, mesh):
+    """Each device computes again what its own rollouts had."""
+    assert report[f"{mesh} in passes"] == report["whole"]
+
+
 def test_reshaped_draws_do_not_depend_on_the_mesh(report):
     one, many = (report[f"{shape} reshaped"] for shape in MESHES[::2])
     assert one == many
@@ -67,6 +74,7 @@ def test_reshaped_draws_do_not_depend_on_the_mesh(report):
 def test_devices_exchange_nothing_but_whether_they_are_done(report, draws):
     """Each decodes blocks whose prompts it has prefilled itself; an all-gather would be of keys and values."""
     assert report[f"collectives {draws}"] == ["all-reduce"]
+    assert report["collectives resumed"] == []
 
 
 # ---------------------------------------------------------------- the child
@@ -76,14 +84,23 @@ def on_devices(shape, **options):
     mesh = jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[: int(np.prod(shape))])
     params = jax.device_put(init_params(MODEL, jax.random.key(0)), param_shardings(CONFIG, mesh))
     sizes = {"num_generations": COUNTS, "max_new_tokens": 7, "eos_ids": (0, 1, 2, 3), "sharding": batch_sharding(mesh)}
-    completions = generate(MODEL, params, PROMPTS, key=jax.random.key(0), **sizes, **options)
+    completions = generate(MODEL, params, PROMPTS, key=jax.random.key(0), **(sizes | options))
     return {"tokens": completions.tokens.tolist(), "lengths": completions.lengths.tolist()}
 
 
 RESHAPED = {"top_k": 9, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.5}
 
 
-def collectives(**options):
+PASSES = {"max_new_tokens": 18, "eos_ids": (0,), "chunk_size": 3}
+
+
+def in_passes(shape):
+    """To milestones of 6 and 18 tokens, with room for a block on each device."""
+    budget = kv_bytes(CONFIG, "float32") * block_tokens(4, 4, 18) // shape[2]
+    return on_devices(shape, **PASSES, max_cache_bytes_per_device=budget)
+
+
+def collectives(resumed=False, **options):
     """What a program over eight devices with three blocks and two prompts each exchanges."""
     mesh = jax.make_mesh((8, 1, 1), AXES, axis_types=(AxisType.Auto,) * 3)
     params = jax.device_put(init_params(MODEL, jax.random.key(0)), param_shardings(CONFIG, mesh))
@@ -97,14 +114,23 @@ def collectives(**options):
         ),
         batch_sharding(mesh),
     )
-    scalars = jax.random.key(0), jnp.float32(1.0)
     drawing = Drawing(greedy=False, eos_ids=(0,), **options)
-    program = begin.lower(CONFIG, unstacked(params), *arrays, *scalars, length=5, drawing=drawing).compile().as_text()
+    weights = unstacked(params)
+    if resumed:
+        tokens = jax.device_put(np.zeros((24, 2, 4), np.int32), batch_sharding(mesh))
+        lowered = resume.lower(CONFIG, weights, *arrays, tokens, drawing=drawing, capacity=8, width=2)
+    else:
+        scalars = jax.random.key(0), jnp.float32(1.0)
+        lowered = begin.lower(CONFIG, weights, *arrays, *scalars, length=5, drawing=drawing)
+    program = lowered.compile().as_text()
     return sorted(set(re.findall(r"(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\(", program)))
 
 
 def main():
     report = {"collectives full": collectives(), "collectives reshaped": collectives(**RESHAPED)}
+    report["collectives resumed"] = collectives(resumed=True, **RESHAPED)
+    report["whole"] = on_devices((1, 1, 1), **(PASSES | {"chunk_size": 18}))
+    report |= {f"{shape} in passes": in_passes(shape) for shape in MESHES}
     report["in chunks"] = on_devices((8, 1, 1), chunk_size=2)
     report |= {f"{shape} reshaped": on_devices(shape, chunk_size=3, **RESHAPED) for shape in MESHES[::2]}
     print(json.dumps(report | {str(shape): on_devices(shape) for shape in MESHES}))
