@@ -63,6 +63,12 @@ class Generation:
         met = sum(tokens * (self.S + room) for tokens, room in self.later_chunks)
         return (self.T - self.chunk) * flops.token_flops(c, rollouts) + flops.attention_flops(c, rollouts, met)
 
+    def growth_bytes(self) -> int:
+        """Bytes on each device of a layer's keys and values before they grow for the last time, layer by layer."""
+        rooms = [capacity(self.chunk, self.chunk, self.T), *(room for _, room in self.later_chunks)]
+        before = max(room for room in rooms if room < self.T)
+        return (self.cache(before) - self.cache(0)) // self.run.model.config.num_hidden_layers
+
     def spared_bytes(self) -> float:
         """Bytes of the cache that a mean chunk after the first does not read, as it has no room for T tokens yet."""
         spared = [tokens * (self.cache(self.T) - self.cache(room)) for tokens, room in self.later_chunks]
@@ -117,6 +123,7 @@ def _programs(g: Generation, prefill: str, sampling: str) -> Iterator[Program]:
         runs=passes * later,
         unknown_trips=ceil_div(g.T - g.chunk, later),
         spared_bytes=g.spared_bytes(),
+        before=g.growth_bytes(),
     )
 
 
