@@ -134,23 +134,31 @@ def export() -> None:
     """Export a run's checkpoint, for example with --workdir runs/demo --out exported/demo
 
     Writes a folder that transformers loads. For a LoRA run it merges the weights, and PEFT loads out/adapter. A config
-    that is given must have the run's model and data. For weights that are split over several hosts, see
-    docs/scaling.md.
+    that is given must have the run's model and data. --push-to-hub also uploads the folder, to a repository that is
+    made, private, where there is none. For weights that are split over several hosts, see docs/scaling.md.
     """
     parser = policy_parser(inspect.getdoc(export))
     parser.add_argument("--out", required=True, help="the folder to write")
     dtypes = ("float32", "bfloat16", "float16")
     parser.add_argument("--dtype", choices=dtypes, help="of the weights; by default that of the pretrained model")
+    parser.add_argument("--push-to-hub", metavar="OWNER/NAME", help="a repository of the Hugging Face hub")
     add_distributed(parser)
     args, config = parse_policy(parser)
     start_distributed(args)
     from pods_jax.parallel.hosts import is_main
-    from pods_jax.training import Reporter, export_checkpoint
+    from pods_jax.training import Reporter, export_checkpoint, hub
 
     reporter = Reporter(quiet=not is_main())
+    pushes = args.push_to_hub is not None and is_main()
+    if pushes:
+        hub.refuse_hub(args.push_to_hub)
     export_checkpoint(config, args.workdir, args.out, reporter, args.checkpoint, args.dtype)
+    written = {"out": args.out}
+    if pushes:
+        written["url"] = hub.push(Path(args.out).expanduser(), args.push_to_hub)
+        reporter.message(f"uploaded {written['url']}")
     if args.json and is_main():
-        print_json({"out": args.out})
+        print_json(written)
 
 
 @_command

@@ -108,6 +108,13 @@ class Generation:
         attention = [flops.attention_flops(c, tokens, self.room.prompt_length + room) for tokens, room in rows]
         return flops.token_flops(c, sum(tokens for tokens, _ in rows)) + sum(attention)
 
+    def growth_bytes(self, one: Pass) -> int:
+        """Bytes on each device of a layer's keys and values before they grow for the last time, layer by layer."""
+        C = self.room.chunk_size
+        rooms = [self.room.capacity(start + C, one.goal) for start in range(one.start, one.goal, C)]
+        before = max((room for room in rooms if room < rooms[-1]), default=0)
+        return (self.cache(one, before) - self.cache(one, 0)) // self.run.model.config.num_hidden_layers
+
     def spared_bytes(self, chunks: Sequence[Chunk], compiled: Pass) -> float:
         """Bytes of the cache that a mean chunk does not read, beside the last one of the compiled pass."""
         whole = self.cache(compiled, compiled.goal)
@@ -184,6 +191,7 @@ def _chunk_program(g: Generation, name: str, compiled: Pass, chunks: Sequence[Ch
         runs=len(chunks),
         unknown_trips=ceil_div(sum(chunk.tokens for chunk in chunks), len(chunks)),
         spared_bytes=g.spared_bytes(chunks, compiled),
+        before=g.growth_bytes(compiled),
     )
 
 

@@ -142,6 +142,7 @@ class Program:
       given: the named parts of its arguments, in bytes on each device, by formula.
       within: the named parts of its temporaries, likewise.
       beside: bytes on each device that the program does not see.
+      before: bytes on each device beside these and its arguments, only until it runs.
       flops: arithmetic of one run, over all devices.
       runs: how often it runs in a step.
       unknown_trips: iterations of its loop that may end early.
@@ -157,3 +158,4 @@ class Program:
     runs: int = 1
     unknown_trips: int = 1
     spared_bytes: float = 0.0
+    before: int = 0

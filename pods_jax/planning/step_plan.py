@@ -27,7 +27,7 @@ class Memory(NamedTuple):
     Attributes:
       arguments: the program's arguments, the parts of a donated state among them.
       outputs: its results in memory of their own.
-      temporaries: its intermediate arrays.
+      temporaries: its intermediate arrays; or what is held for them before it runs, if that is more.
       code: the program itself.
       beside: other arrays of the run that are on the device meanwhile.
       fits: whether it compiled. Where the compiler says that the chip's memory is too small, this is False and
@@ -123,6 +123,7 @@ def _compile(program: Program, num_devices: int, chip: Chip | None, say: Say) ->
         sent, moved = {}, 0.0
     else:
         memory = compiled_memory(compiled, program.beside)
+        memory = memory._replace(temporaries=max(memory.temporaries, program.before))
         text = compiled.as_text()
         sent = traffic(text, program.unknown_trips)
         moved = moved_bytes(text, program.unknown_trips) - program.spared_bytes

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+import types
 
+import numpy as np
 import pytest
 
+from pods_jax.config.schema import LoraConfig
 from pods_jax.training import Reporter
 from pods_jax.training.reporting import Lines, Pace
 
@@ -102,6 +105,19 @@ def test_a_quiet_reporter_says_nothing(capsys):
     run_of(reporter, 2)
     reporter.evaluated(2, {"accuracy": 0.5})
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("lora", "says"), [
+    (LoraConfig(rank=32), "adapters (alpha / rank = 64 / 32 = scale 2) of"),
+    (LoraConfig(rank=16, alpha=8.0), "adapters (alpha / rank = 8 / 16 = scale 0.5) of"),
+])  # fmt: skip
+def test_a_run_says_the_scale_of_its_adapters(capsys, lora, says):
+    device = types.SimpleNamespace(device_kind="cpu")
+    mesh = types.SimpleNamespace(devices=np.array([device]))
+    state = types.SimpleNamespace(params=[np.zeros(3)])
+    config = types.SimpleNamespace(lora=lora)
+    Reporter().policy(types.SimpleNamespace(state=state, base=[np.zeros(5)], config=config, mesh=mesh), 0)
+    assert capsys.readouterr().out == f"policy   3 parameters in {says} 5 frozen ones on 1 cpu device(s)\n"
 
 
 def test_every_evaluation_is_a_line(capsys):
