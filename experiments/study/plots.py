@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from pods_jax.analysis.curves import PHASES
 from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, add_note, draw_curves
 from pods_jax.analysis.style import LOOKS, Look, new_figure
 from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
 from study.estimates import CostModel
-from study.smollm2 import METHODS, Extent
+from study.extents import Extent
 from study.tables import (
     Found,
     Numbers,
@@ -93,7 +94,7 @@ def _trial_lines(extent: Extent, setting: str, wave: Sequence[str], records: Rec
     present = {method: found for method, found in runs.items() if found}
     lines = {
         axis: {
-            m: Line(_counted(METHODS[m].look, len(found)), trial_curves(found, axis), {})
+            m: Line(_counted(extent.methods[m].look, len(found)), trial_curves(found, axis), {})
             for m, found in present.items()
         }
         for axis in TRIAL_AXES
@@ -120,6 +121,63 @@ def _draw_setting(name: str, waves: Sequence[Mapping], thresholds: Sequence[floa
         add_note(figure, note)
         figure.savefig(path)
     return path
+
+
+_REGIME_MARKERS = {"pods": "o", "grpo_ga": "s", "random": "^", "pilot_commit": "D"}
+
+
+def draw_regime(numbers: Numbers, out: Path) -> Path | None:
+    """Draws measured ratios of steps over predicted ones as regime.png, a panel for each task; None without any."""
+    tasks: dict[str, dict[str, Numbers]] = {}
+    for name, table in numbers.items():
+        tasks.setdefault(name.rpartition("-P")[0], {})[name] = table
+    if not tasks:
+        return None
+    note = (
+        "Ratios of GRPO's steps to an accuracy over the method's. Predicted: from success rates and noise scale that "
+        "GRPO's own runs measured before that accuracy, 95 % intervals. Measured: paired seeds, Student's 95 % "
+        "intervals. Numbers are P, prompts per step; hollow: the lower threshold. On the line, they agree."
+    )
+    path = out / "regime.png"
+    with new_figure(height_in=2.6) as figure:
+        grid = figure.subplots(1, len(tasks), squeeze=False)[0]
+        for axes, (task, tables) in zip(grid, tasks.items(), strict=True):
+            _draw_task(axes, task, list(tables.values()))
+        grid[0].set_ylabel("ratio of steps, measured")
+        add_note(figure, note)
+        figure.savefig(path)
+    return path
+
+
+def _draw_task(axes: Axes, task: str, tables: Sequence[Numbers]) -> None:
+    for table in tables:
+        for method, found in table["ratios"].items():
+            for i, ratio in enumerate(found.values()):
+                _draw_ratio(axes, method, table["num_prompts"], ratio, filled=i == len(found) - 1)
+    axes.set(xscale="log", yscale="log", xlabel="ratio of steps, predicted", title=task)
+    low, high = (f(*axes.get_xlim(), *axes.get_ylim()) for f in (min, max))
+    axes.plot([low, high], [low, high], color="#444444", linestyle=":", linewidth=0.8)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.legend(loc="upper left")
+
+
+def _draw_ratio(axes: Axes, method: str, num_prompts: int, ratio: Numbers, filled: bool) -> None:
+    measured, (x, low, high) = ratio["measured"], ratio["predicted"]
+    y = measured["value"]
+    if not np.isfinite(y):
+        return
+    color = LOOKS[method].color
+    bounds = [measured[k] if np.isfinite(measured[k]) else y for k in ("low", "high")]
+    label = LOOKS[method].label if LOOKS[method].label not in axes.get_legend_handles_labels()[1] else None
+    axes.errorbar(
+        x, y, xerr=[[max(0.0, x - low)], [max(0.0, high - x)]], yerr=[[y - bounds[0]], [bounds[1] - y]], color=color,
+        marker=_REGIME_MARKERS[method], markersize=4, linewidth=0.6, label=label,
+        markerfacecolor=color if filled else "white",
+    )  # fmt: skip
+    axes.annotate(str(num_prompts), (x, y), xytext=(3, 3), textcoords="offset points", fontsize=6)
 
 
 def draw_costs(name: str, costs: Numbers, out: Path) -> Path:
