@@ -123,9 +123,6 @@ def _draw_setting(name: str, waves: Sequence[Mapping], thresholds: Sequence[floa
     return path
 
 
-_REGIME_MARKERS = {"pods": "o", "grpo_ga": "s", "random": "^", "pilot_commit": "D"}
-
-
 def draw_regime(numbers: Numbers, out: Path) -> Path | None:
     """Draws measured ratios of steps over predicted ones as regime.png, a panel for each task; None without any."""
     tasks: dict[str, dict[str, Numbers]] = {}
@@ -134,9 +131,9 @@ def draw_regime(numbers: Numbers, out: Path) -> Path | None:
     if not tasks:
         return None
     note = (
-        "Ratios of GRPO's steps to an accuracy over the method's. Predicted: from success rates and noise scale that "
-        "GRPO's own runs measured before that accuracy, 95 % intervals. Measured: paired seeds, Student's 95 % "
-        "intervals. Numbers are P, prompts per step; hollow: the lower threshold. On the line, they agree."
+        "Ratios of GRPO's steps to the task's higher threshold over the method's. Predicted: from success rates and "
+        "noise scale that GRPO's own runs measured before it, 95 % intervals. Measured: paired seeds, Student's 95 % "
+        "intervals. Numbers are P, prompts per step. On the dotted line they agree."
     )
     path = out / "regime.png"
     with new_figure(height_in=2.6) as figure:
@@ -144,6 +141,8 @@ def draw_regime(numbers: Numbers, out: Path) -> Path | None:
         for axes, (task, tables) in zip(grid, tasks.items(), strict=True):
             _draw_task(axes, task, list(tables.values()))
         grid[0].set_ylabel("ratio of steps, measured")
+        handles = {h.get_label(): h for axes in grid for h in axes.get_legend_handles_labels()[0]}
+        figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=len(handles))
         add_note(figure, note)
         figure.savefig(path)
     return path
@@ -152,32 +151,31 @@ def draw_regime(numbers: Numbers, out: Path) -> Path | None:
 def _draw_task(axes: Axes, task: str, tables: Sequence[Numbers]) -> None:
     for table in tables:
         for method, found in table["ratios"].items():
-            for i, ratio in enumerate(found.values()):
-                _draw_ratio(axes, method, table["num_prompts"], ratio, filled=i == len(found) - 1)
+            _draw_ratio(axes, LOOKS[method], table["num_prompts"], list(found.values())[-1])
     axes.set(xscale="log", yscale="log", xlabel="ratio of steps, predicted", title=task)
-    low, high = (f(*axes.get_xlim(), *axes.get_ylim()) for f in (min, max))
-    axes.plot([low, high], [low, high], color="#444444", linestyle=":", linewidth=0.8)
+    bounds = [f(*axes.get_xlim(), *axes.get_ylim()) for f in (min, max)]
+    axes.plot(bounds, bounds, color="#444444", linestyle=":", linewidth=0.8)
+    axes.set(xlim=bounds, ylim=bounds, aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_formatter(NullFormatter())
-    axes.legend(loc="upper left")
 
 
-def _draw_ratio(axes: Axes, method: str, num_prompts: int, ratio: Numbers, filled: bool) -> None:
-    measured, (x, low, high) = ratio["measured"], ratio["predicted"]
+def _draw_ratio(axes: Axes, look: Look, num_prompts: int, ratio: Numbers) -> None:
+    """Draws one point with both intervals, if the method or GRPO is there with any seed."""
+    measured, (x, *x_bounds) = ratio["measured"], ratio["predicted"]
     y = measured["value"]
     if not np.isfinite(y):
         return
-    color = LOOKS[method].color
-    bounds = [measured[k] if np.isfinite(measured[k]) else y for k in ("low", "high")]
-    label = LOOKS[method].label if LOOKS[method].label not in axes.get_legend_handles_labels()[1] else None
-    axes.errorbar(
-        x, y, xerr=[[max(0.0, x - low)], [max(0.0, high - x)]], yerr=[[y - bounds[0]], [bounds[1] - y]], color=color,
-        marker=_REGIME_MARKERS[method], markersize=4, linewidth=0.6, label=label,
-        markerfacecolor=color if filled else "white",
-    )  # fmt: skip
-    axes.annotate(str(num_prompts), (x, y), xytext=(3, 3), textcoords="offset points", fontsize=6)
+    y_bounds = [measured[k] if np.isfinite(measured[k]) else y for k in ("low", "high")]
+    errors = ([[max(0.0, v - low)], [max(0.0, high - v)]] for v, (low, high) in ((x, x_bounds), (y, y_bounds)))
+    known = axes.get_legend_handles_labels()[1]
+    label = None if look.label in known else look.label
+    style = {"color": look.color, "marker": look.marker, "markersize": 4, "linewidth": 0.6, "label": label}
+    axes.errorbar(x, y, None, None, **style)
+    axes.errorbar(x, y, *reversed(list(errors)), fmt="none", ecolor=look.color, elinewidth=0.6)
+    axes.annotate(str(num_prompts), (x, y), xytext=(4, 2), textcoords="offset points", fontsize=6, color=look.color)
 
 
 def draw_costs(name: str, costs: Numbers, out: Path) -> Path:

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from pods_jax import commands
 from pods_jax.analysis.advice import advise, lines, pooled, read_measured
 from pods_jax.analysis.regimes import GRID
 from pods_jax.config.schema import Config, to_dict
@@ -115,3 +116,20 @@ def test_components_are_averaged_before_they_are_divided():
         for s, w in ((1.0, 1.0), (3.0, 7.0))
     ]
     assert pooled(records).in_prompts == pytest.approx((2.5, 0.5, 2.0))
+
+
+def test_the_command_prints_the_lines_and_numbers(tmp_path, monkeypatch, capsys):
+    write_run(tmp_path, RARE)
+    monkeypatch.setattr("sys.argv", ["plan", "--advise", str(tmp_path), "--json"])
+    commands.plan()
+    *said, last = capsys.readouterr().out.splitlines()
+    measured = read_measured(tmp_path)
+    assert said == lines(measured, advise(measured))
+    assert [a["name"] for a in json.loads(last)["advice"]] == ["PODS 64 -> 16", "Pilot-Commit 4 + 12"]
+
+
+def test_the_command_wants_a_config_or_a_run(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["plan"])
+    with pytest.raises(SystemExit):
+        commands.plan()
+    assert "--config (a step to plan) or --advise" in capsys.readouterr().err
