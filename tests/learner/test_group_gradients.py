@@ -15,7 +15,7 @@ from pods_jax.learner.update import BatchLoss
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params, model_weights
 from pods_jax.models.shardings import weight_shardings
 from pods_jax.parallel import batch_sharding, make_mesh, place
-from pods_jax.rollout import generate, token_logprobs
+from pods_jax.rollout import token_logprobs
 from pods_jax.training.noise_measurement import _rows_of
 from pods_jax.training.step import select_groups
 
@@ -25,7 +25,7 @@ MODEL = Decoder(
         num_key_value_heads=1, head_dim=4,
     )
 )  # fmt: skip
-PROMPTS, N, T = [(1,), (2, 3, 4), (5, 6)], 8, 5
+PROMPTS, T = [(1,), (2, 3, 4), (5, 6)], 5
 GRADIENTS = optax.trace(decay=0.0)  # an optimizer whose state is the last gradient
 MESH = make_mesh(1, 1, 1)
 
@@ -35,22 +35,20 @@ def params():
 
 
 def groups():
-    """Two groups of 4 for each prompt; all rewards of one are equal."""
-    sampled = jax.device_get(
-        generate(MODEL, params(), PROMPTS, num_generations=N, max_new_tokens=T, eos_ids=(0,), key=jax.random.key(0))
-    )
-    rewards = np.float32(np.random.default_rng(0).integers(0, 2, sampled.lengths.shape))
-    rewards[:, 0], rewards[:, 4], rewards[:, [1, 5]] = 1, 1, 0
-    rewards[1, :4] = 1
-    return [
-        Group(
-            Request(Prompt(i, i, "", "", "", prompt), 4), *(
-                x[i, 4 * k : 4 * k + 4] for x in (sampled.tokens, sampled.logprobs, sampled.lengths, sampled.truncated)
-            ),
-            ("",) * 4, rewards[i, 4 * k : 4 * k + 4], rewards[i, 4 * k : 4 * k + 4] == 1, np.zeros(4, int),
-        )
-        for i, prompt in enumerate(PROMPTS) for k in range(2)
-    ]  # fmt: skip
+    """Two groups of 4 for each prompt, of any tokens; all rewards of one are equal."""
+    rng = np.random.default_rng(0)
+    found = []
+    for i, prompt in enumerate(PROMPTS):
+        for k in range(2):
+            rewards = np.float32([1, 0, *rng.integers(0, 2, 2)]) if (i, k) != (1, 0) else np.ones(4, np.float32)
+            found.append(
+                Group(
+                    Request(Prompt(i, i, "", "", "", prompt), 4), rng.integers(0, 7, (4, T)).astype(np.int32),
+                    np.zeros((4, T), np.float32), rng.integers(1, T + 1, 4), np.zeros(4, bool), ("",) * 4, rewards,
+                    rewards == 1, np.zeros(4, int),
+                )
+            )  # fmt: skip
+    return found
 
 
 def config(loss_type, micro):
