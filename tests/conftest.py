@@ -1,17 +1,46 @@
 """A small experiment that every end-to-end test starts from: seconds to compile, milliseconds a step."""
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 
 import jax
 import pytest
 from hypothesis import settings
 
-# Tests compile much and compute little: XLA's optimisations cost them more than they give. Before JAX starts.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+# Tests compile much and compute little: XLA's optimisations and its newer code generator cost them more than they give.
+# Before JAX starts, which refuses flags that it does not know: from 0.11 on there is no other code generator.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+    + (" --xla_cpu_use_fusion_emitters=false" if jax.version.__version_info__ < (0, 11) else "")
+).strip()
 
 from pods_jax.config.schema import default_config
+from pods_jax.errors import UserError
+from pods_jax.model_files import SMOLLM2, resolve_model_path
 
+
+def _share_programs():
+    """Tests, and the processes that they start, compile many programs more than once: JAX keeps them in a folder.
+
+    Every worker of pytest has a folder of its own, since JAX writes it without a lock.
+    """
+    folder = tempfile.mkdtemp(prefix="programs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    options = {
+        "jax_compilation_cache_dir": folder,
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in options.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+
+
+_share_programs()
 settings.register_profile("pods_jax", deadline=None, derandomize=True)
 settings.load_profile("pods_jax")
 
@@ -21,6 +50,15 @@ def _forget_programs():
     """Every compiled program holds memory maps, of which Linux allows a process 65,530."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="session")
+def smollm2_file():
+    """The weights of SmolLM2; without them the test is skipped."""
+    try:
+        return resolve_model_path(SMOLLM2)
+    except UserError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

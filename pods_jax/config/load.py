@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import difflib
 import functools
+import importlib.metadata
 import importlib.util
 import inspect
 import os
@@ -32,7 +33,8 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> Config:
     The file may import modules beside it and in the current folder.
 
     Args:
-      spec: "path/to/file.py" or "path/to/file.py:argument".
+      spec: "path/to/file.py" or "path/to/file.py:argument"; "configs/demo.py" and the package's other configs are found
+        from every folder where the package is installed.
       overrides: "section.key=value" strings; values are Python literals, anything else is a string.
 
     Raises:
@@ -51,7 +53,7 @@ def load_values(spec: str | None) -> ConfigDict | Mapping[str, Any]:
     if spec is None:
         return default_config()
     path, _, argument = spec.partition(":")
-    return _call_get_config(Path(path), argument)
+    return _call_get_config(_config_file(path), argument)
 
 
 def freeze(values: Any, overrides: Sequence[str] = ()) -> Config:
@@ -77,7 +79,7 @@ def freeze(values: Any, overrides: Sequence[str] = ()) -> Config:
 def origin_of(spec: str) -> dict[str, str]:
     """The place of a config, for a run's folder: its file and argument, and the current folder."""
     path, colon, argument = spec.partition(":")
-    return {"config": f"{Path(path).resolve()}{colon}{argument}", "folder": os.getcwd()}
+    return {"config": f"{_config_file(path).resolve()}{colon}{argument}", "folder": os.getcwd()}
 
 
 def import_origin(origin: Mapping[str, Any]) -> None:
@@ -93,6 +95,19 @@ def import_origin(origin: Mapping[str, Any]) -> None:
 
 
 # ---------------------------------------------------------------- the file
+
+
+def _config_file(path: str) -> Path:
+    """The file of that path, else the one that the installed package brought, else the path as it is."""
+    if Path(path).is_file():
+        return Path(path)
+    try:
+        files = importlib.metadata.files("pods_jax") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    wanted = ("share", "pods_jax", *Path(path).parts)
+    found = [Path(str(file.locate())) for file in files if file.parts[-len(wanted) :] == wanted]
+    return next((file for file in found if file.is_file()), Path(path))
 
 
 def _call_get_config(path: Path, argument: str) -> ConfigDict:

@@ -91,8 +91,10 @@ def generate(
       num_generations: rollouts of each prompt, or of all alike; n is the largest.
       max_new_tokens: T.
       temperature: 0 takes the most probable token.
-      top_k, top_p, min_p: 0, 1.0 and 0.0 switch them off (see `restrict`). `logprobs` stay those of the full
+      top_k: most probable tokens that may be drawn (see `restrict`); 0: all. `logprobs` stay those of the full
         distribution, `drawn_logprobs` are those of what is left.
+      top_p: least probability of the tokens that may be drawn, together; 1.0: all.
+      min_p: least probability of a token that may be drawn, as a share of the most probable one's; 0.0: all.
       repetition_penalty: of the tokens in a rollout's prompt and completion (see `penalised`); 1.0 is none.
       stops: strings that end a completion, its tokens up to the first one whole in its text (None: none do).
       eos_ids: tokens that end a completion.

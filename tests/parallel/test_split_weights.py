@@ -61,9 +61,8 @@ def two_processes(names, folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
     environment = os.environ | {
-        "XLA_FLAGS": flags,
+        "JAX_NUM_CPU_DEVICES": "4",
         "JAX_PLATFORMS": "cpu",
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
     }

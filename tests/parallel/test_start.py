@@ -125,7 +125,7 @@ def slurm(tmp_path):
             "SLURM_CPUS_PER_TASK": "3",
             "JAX_PLATFORMS": "cpu",
             "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0",
+            "JAX_NUM_CPU_DEVICES": "2",
             "METRICS": str(tmp_path / "run" / "metrics.jsonl"),
         }
         command = ["bash", "-c", script]

@@ -309,9 +309,8 @@ train(from_mapping(json.loads(sys.argv[1]))[0], sys.argv[2], Reporter(quiet=True
 
 
 def on_four_devices(config, workdir):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     command = [sys.executable, "-c", RUN, json.dumps(config.to_dict()), str(workdir)]
-    done = subprocess.run(command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True)
+    done = subprocess.run(command, env=os.environ | {"JAX_NUM_CPU_DEVICES": "4"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
