@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import stdtrit
 
 
 class Moments(NamedTuple):
@@ -78,7 +78,7 @@ class NoiseScale:
             return np.nan, np.nan
         noise = np.array([0, 1, 1])
         spread = self.covariance @ noise
-        t = float(stats.t.ppf((1 + level) / 2, self.count - 1))
+        t = float(stdtrit(self.count - 1, (1 + level) / 2))
         return fieller(self.inter + self.intra, self.signal, noise @ spread, spread[0], self.covariance[0, 0], t)
 
     def __str__(self) -> str:

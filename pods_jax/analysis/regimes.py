@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import binom
 
 Counts = Float[np.ndarray, "p k"]
 """Probabilities of each number of right rollouts, 0 to m, by success rate; a row's sum is the share trained on."""
@@ -81,7 +81,9 @@ def pilot_commit(n_pilot: int, n_commit: int, p_lower: float, p_upper: float) ->
 
 
 def _binomial(n: int, p: np.ndarray) -> Counts:
-    return stats.binom.pmf(np.arange(n + 1), n, np.asarray(p)[:, None])
+    """Probabilities of 0 to n successes, by success rate."""
+    k = np.arange(n + 1)
+    return binom(n, k) * p[:, None] ** k * (1 - p[:, None]) ** (n - k)
 
 
 # ---------------------------------------------------------------- success rates
@@ -95,7 +97,7 @@ def success_rates(successes: np.ndarray, rollouts: int, iterations: int = 500) -
 
     The rates are those of the prompts, without the spread that a few rollouts add to their share of right ones.
     """
-    likelihood = stats.binom.pmf(np.asarray(successes)[:, None], rollouts, GRID)
+    likelihood = _binomial(rollouts, GRID).T[successes]
     weights = np.full(len(GRID), 1 / len(GRID))
     for _ in range(iterations):  # expectation-maximisation
         shares = likelihood * weights
