@@ -1,7 +1,7 @@
 """Figures of the PODS authors' published runs, or of your own.
 
-    python experiments/figures.py --published DIR --out figs     # DIR: the results/ folder of YixuanEvenXu/pods
-    python experiments/figures.py --runs runs/sweep --out figs   # all workdirs below, by data set and config
+    python experiments/figures.py --published docs/published/pods.json --out figs   # or results/ of YixuanEvenXu/pods
+    python experiments/figures.py --runs runs/sweep --out figs                      # all workdirs below
 
 --json ends with one line: speed-ups, peaks and seconds per step. docs/figures.md tells what the numbers mean.
 """
@@ -14,13 +14,21 @@ from statistics import fmean
 from pods_jax.analysis import comparison, paper
 from pods_jax.analysis.comparison import View, speed_up_in_words, with_half_width
 from pods_jax.analysis.curves import AXES
+from pods_jax.analysis.published_file import reader, write_compact
 from pods_jax.cli import main_with_errors, print_json
+from pods_jax.errors import UserError
 
 
 def main() -> None:
     args = _parser().parse_args()
+    if args.compact and not (args.published and args.published.is_dir()):
+        raise UserError("--compact needs --published with the authors' results/ folder")
+    if args.compact:
+        write_compact(args.published, args.compact)
+        print(f"numbers in {args.compact}")
+        return
     if args.published:
-        numbers = paper.draw(args.published, args.out)
+        numbers = paper.draw(reader(args.published), args.out)
         _print_settings(numbers["settings"])
     else:
         numbers = comparison.draw(args.runs, args.out, View(args.metric, args.axis, args.window, args.target))
@@ -35,9 +43,12 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--published", type=Path, metavar="DIR", help="the authors' results/ folder")
+    source.add_argument(
+        "--published", type=Path, metavar="PATH", help="the authors' results/ folder, or a file of --compact"
+    )
     source.add_argument("--runs", type=Path, metavar="DIR", help="a folder with workdirs in it, at any depth")
     parser.add_argument("--out", type=Path, default=Path("figs"), help="where the PNG files go (default: figs)")
+    parser.add_argument("--compact", type=Path, metavar="FILE", help="write --published's numbers to it, draw nothing")
     parser.add_argument("--axis", choices=AXES, default="wall_time_s", help="of --runs (default: wall_time_s)")
     parser.add_argument("--metric", default="accuracy", help="of --runs: a key of eval.jsonl (default: accuracy)")
     parser.add_argument("--window", type=int, default=1, help="of --runs: running means over so many evaluations")

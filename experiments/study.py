@@ -3,6 +3,7 @@
     python experiments/study.py                          # days; the same command goes on where it was stopped
     python experiments/study.py --quick                  # a minute or two: that everything works, no results
     python experiments/study.py --part main --no-runs --document docs/results.md   # tables anew, into a document
+    python experiments/study.py --from-numbers --out docs/results --document docs/results.md   # of the JSON files alone
 
 Parts: `main` (methods), `ablations` (n, m, statistics), `larger` (a policy of ten times the parameters), `allocation`
 (who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `smollm2` (methods on a language
@@ -31,7 +32,8 @@ def main() -> None:
     args = _parser().parse_args()
     workdir = args.workdir or Path("runs/study-quick" if args.quick else "runs/study")
     out = args.out or workdir / "results"
-    make_folder(workdir, "workdir")
+    if not args.from_numbers:
+        make_folder(workdir, "workdir")
     make_folder(out, "folder")
     if args.document and not args.document.is_file():
         raise UserError(f"no document {args.document}")
@@ -40,6 +42,9 @@ def main() -> None:
     from study.smollm2 import FULL_EXTENT, QUICK_EXTENT
     from study.trial_runs import make_trials
 
+    if args.from_numbers:
+        stages.write_from_numbers(out, args.document)
+        return
     study = QUICK if args.quick else FULL
     extent = QUICK_EXTENT if args.quick else FULL_EXTENT
     regimes = regime.QUICK if args.quick else regime.FULL
@@ -71,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, metavar="N", help="only the first N seeds of each part (default: all)")
     add("--records", type=Path, help="where small files are, in smollm2/ and regime/ (default: docs/results)")
     add("--no-runs", action="store_true", help="tables and figures of what is there")
+    add("--from-numbers", action="store_true", help="tables and figures of the JSON files in --out, without runs")
     add("--out", type=Path, help="where JSON files and figures go (default: WORKDIR/results)")
     add("--document", type=Path, metavar="FILE", help="a Markdown file whose tables are written anew")
     add("--json", action="store_true", help="print a one-line JSON summary at the end")

@@ -14,7 +14,8 @@ from execute_notebooks import WIDGET, is_kept, joined, sources_hash, tidy
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NAMES = [
-    "01_asymmetry", "02_pods_main", "03_rollouts_n_and_m", "04_selection_rules", "05_pilot_commit", "06_your_own_rule",
+    "00_paper_figures", "01_asymmetry", "02_pods_main", "03_rollouts_n_and_m", "04_selection_rules", "05_pilot_commit",
+    "06_your_own_rule",
 ]  # fmt: skip
 
 each_notebook = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

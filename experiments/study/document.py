@@ -8,7 +8,7 @@ from pathlib import Path
 from pods_jax.errors import UserError
 from study.definition import ALLOCATION, ANSWERS, LEARNING, VARIANTS
 from study.smollm2 import METHODS
-from study.tables import Numbers
+from study.tables import Numbers, ratios_of
 
 _BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -41,26 +41,24 @@ def answer_block(results: Mapping[str, Numbers]) -> str:
     rows = []
     for answer in ANSWERS:
         numbers = results[answer.table]
-        measured = _ratios(numbers)[answer.baseline]
+        measured = ratios_of(numbers)[answer.baseline]
         if answer.variant not in measured:  # in a quick study
             continue
         found = measured[answer.variant][str(answer.threshold)]["paired"]
         rows.append([answer.question, answer.paper, _interval(found, len(numbers["seeds"])), f"`{answer.table}`"])
     num = sum(map(_num_intervals, results.values()))
-    text = f"There are {num} paired intervals of 95 % on this page: by chance, some {num / 20:.0f} miss their ratio."
+    text = (
+        f"There are {num} paired intervals of 95 % on this page, many of the same runs and some the inverse of others: "
+        f"by chance, some {num / 20:.0f} miss their ratio."
+    )
     return f"{_table(['ratio of costs', 'paper', 'here', 'table'], rows)}\n\n{text}"
-
-
-def _ratios(numbers: Numbers) -> Numbers:
-    """The ratios of a table by baseline and variant; none in a table of step costs or of trials."""
-    return numbers.get("speed_ups") or numbers.get("ratios") or {}
 
 
 def _num_intervals(numbers: Numbers) -> int:
     """Number of paired ratios with an interval in a table, or in those of all settings of trials."""
     if settings := [table for table in numbers.values() if isinstance(table, dict) and "tuning" in table]:
         return sum(map(_num_trial_intervals, settings))
-    thresholds = [t for rows in _ratios(numbers).values() for found in rows.values() for t in found.values()]
+    thresholds = [t for rows in ratios_of(numbers).values() for found in rows.values() for t in found.values()]
     return sum(_finite(t[key]["low"]) for t in thresholds for key in ("paired", "equal_budgets") if key in t)
 
 

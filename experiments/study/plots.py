@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from pods_jax.analysis.curves import PHASES
-from pods_jax.analysis.figures import Line, Panel, accuracy_and_cost, add_note, draw_curves
-from pods_jax.analysis.style import LOOKS, Look, new_figure
-from study.definition import ALLOCATION, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
+from pods_jax.analysis.curves import PHASES, Curves
+from pods_jax.analysis.figures import Line, Panel, add_note, draw_curves, small_multiples
+from pods_jax.analysis.figures import draw_costs as draw_costs_of_steps
+from pods_jax.analysis.style import LOOKS, SHADES, Look, new_figure
+from study.definition import ALLOCATION, ANSWERS, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
 from study.estimates import CostModel
 from study.extents import Extent
 from study.tables import (
@@ -21,6 +23,7 @@ from study.tables import (
     find,
     in_seconds,
     main_pods,
+    ratios_of,
     rollout_curves,
     seconds_by_size,
     step_curves,
@@ -30,51 +33,187 @@ from study.trial_tables import curves as trial_curves
 from study.trial_tables import reported
 from study.trials import Records
 
-TIME = "training time: steps x common step cost (s)"
+TIME = "steps x seconds of a step (s)"
 TRIAL_AXES = {"step": "training step", "rollouts/generated": "rollouts generated"}
 METHOD_TABLES = ("main", "larger")
 """Tables of methods, whose progress per step is drawn too."""
-ACCURACY = "test accuracy at T = 1 (%)"
+ANCHORS = {
+    "main": "pods", "larger": "larger-pods", "n": "grpo", "m": "grpo_ga", "statistics": "pods",
+    "allocation": "mixed-pilot_commit", "small_batch": "small-pilot_commit",
+}  # fmt: skip
+"""What each other method of a table is drawn beside."""
+INSET = (80.0, 100.0)
+"""Per cent that insets magnify, where the thresholds are."""
+LEVEL_COLORS = (SHADES[0], LOOKS["pods"].color, SHADES[2])
+"""Of the thresholds of a table, from the lowest."""
 
 
-def draw_learning(name: str, workdir: Path, costs: Numbers, out: Path) -> list[Path]:
-    """Draws a table of `LEARNING`: accuracy over time beside the seconds of a step, and for methods also over steps."""
+def draw_learning_curves(name: str, workdir: Path, costs: Numbers, out: Path) -> list[Path]:
+    """Draws the curves of a table of `LEARNING`, two methods a panel: over time, and for methods also over steps.
+
+    Nothing is drawn where one method alone has runs, as in a quick study.
+    """
     found = find(LEARNING[name], workdir)
-    over_time = _draw_over_time(name, found, costs, out / f"{name}.png")
-    return (
-        [over_time, _draw_over_steps(name, found, out / f"{name}_steps.png")] if name in METHOD_TABLES else [over_time]
-    )
+    if len(found.runs) < 2:
+        return []
+    over_steps = step_curves(found)
+    drawn = [_draw_pairs(name, in_seconds(over_steps, costs), TIME, out / f"{name}_curves.png", _note(found))]
+    if name in METHOD_TABLES:
+        drawn.append(_draw_pairs(name, over_steps, "training step", out / f"{name}_steps.png", _note(found)))
+    return drawn
 
 
-def _draw_over_time(name: str, found: Found, costs: Numbers, path: Path) -> Path:
-    curves = in_seconds(step_curves(found), costs)
-    lines = [Line(_look(name, v), curves[v], _phases(costs["variants"][v]["seconds"])) for v in curves]
-    accuracy_and_cost(path, lines, Panel(TIME, ACCURACY, thresholds=(THRESHOLDS[1],)), _note(found))
+def draw_allocation_curves(name: str, workdir: Path, out: Path) -> Path:
+    """Draws the curves of a table of `ALLOCATION`, two methods a panel, over rollouts generated."""
+    found = find(ALLOCATION[name], workdir)
+    return _draw_pairs(name, rollout_curves(found), "rollouts generated", out / f"{name}_curves.png", _note(found))
+
+
+def _draw_pairs(name: str, curves: Mapping[str, Curves], x_label: str, path: Path, note: str) -> Path:
+    """Draws the method that a table is about beside each other one, up to twice the shorter run."""
+    anchor = ANCHORS[name] if ANCHORS[name] in curves else next(iter(curves))
+    levels, inset = (THRESHOLDS, INSET) if name in LEARNING else (TARGETS, None)
+    panel = Panel(x_label, "accuracy (%)", thresholds=levels, inset=inset)
+    panels = {}
+    for other in (v for v in curves if v != anchor):
+        end = 2 * min(curves[anchor].x[-1], curves[other].x[-1])
+        lines = [Line(_look(name, v), _until(curves[v], end), {}) for v in (anchor, other)]
+        panels[f"{lines[0].look.label} and {lines[1].look.label}"] = (lines, panel)
+    small_multiples(path, panels, columns=min(3, max(2, len(panels))), note=note)
     return path
 
 
-def _draw_over_steps(name: str, found: Found, path: Path) -> Path:
-    lines = [Line(_look(name, v), c, {}) for v, c in step_curves(found).items()]
-    return _draw_only_curves(path, lines, Panel("training step", ACCURACY, thresholds=(THRESHOLDS[1],)))
+def _until(curves: Curves, end: float) -> Curves:
+    return Curves(curves.x[curves.x <= end], curves.y[:, curves.x <= end])
 
 
-def draw_allocation(name: str, workdir: Path, out: Path) -> Path:
-    """Draws a table of `ALLOCATION`: accuracy over rollouts generated, up to twice those of the first baseline."""
-    table = ALLOCATION[name]
-    curves = rollout_curves(find(table, workdir))
-    lines = [Line(VARIANTS[v].look, c, {}) for v, c in curves.items()]
-    panel = Panel("rollouts generated, all counted", ACCURACY, thresholds=TARGETS)
-    return _draw_only_curves(out / f"{name}.png", lines, panel, x_max=2 * curves[table.baselines[0]].x[-1])
+# ---------------------------------------------------------------- from the numbers of a table
 
 
-def _draw_only_curves(path: Path, lines: list[Line], panel: Panel, x_max: float | None = None) -> Path:
-    with new_figure(height_in=2.6) as figure:
-        axes = figure.subplots()
-        draw_curves(axes, lines, panel)
-        axes.set_xlim(right=x_max)
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+def draw_numbers(name: str, numbers: Numbers, out: Path) -> list[Path]:
+    """Draws what the numbers of a table allow, without the curves of its runs; nothing for those of trials."""
+    if "variants" in numbers:
+        return [draw_costs(name, numbers, out)]
+    if name == "regime":
+        return draw_regime(numbers, out)
+    if not any(ratios_of(numbers).values()):  # one method alone, in a quick study
+        return []
+    if name in LEARNING:
+        return [_draw_speed_ups(name, numbers, out / f"{name}.png")]
+    return [_draw_rollout_ratios(name, numbers, out / f"{name}.png")] if name in ALLOCATION else []
+
+
+def _draw_speed_ups(name: str, numbers: Numbers, path: Path) -> Path:
+    """Draws the paired ratios of a table of `LEARNING`, a panel a baseline, and the seconds of a step."""
+    baselines = _measured(numbers["speed_ups"])
+    lines = [Line(_look(name, v), _NOWHERE, _phases(r["seconds_per_step"])) for v, r in numbers["rows"].items()]
+    with new_figure(height_in=2.8) as figure:
+        *panels, last = figure.subplots(1, len(baselines) + 1, width_ratios=[*[1] * len(baselines), 1.5])
+        for axes, (baseline, found) in zip(panels, baselines.items(), strict=True):
+            _draw_ratios(axes, name, found, THRESHOLDS)
+            axes.set_xlabel(f"time of {_look(name, baseline).label} over that of")
+        _put_levels_above(figure, panels[0])
+        draw_costs_of_steps(last, lines)
+        add_note(figure, f"{_PAIRED} Times are steps x the common seconds of a step (right), {_MEDIANS}.")
         figure.savefig(path)
     return path
+
+
+def _draw_rollout_ratios(name: str, numbers: Numbers, path: Path) -> Path:
+    """Draws the paired ratios of a table of `ALLOCATION`, a panel a baseline."""
+    baselines = _measured(numbers["ratios"])
+    with new_figure(height_in=2.4) as figure:
+        panels = figure.subplots(1, len(baselines), squeeze=False)[0]
+        for axes, (baseline, found) in zip(panels, baselines.items(), strict=True):
+            _draw_ratios(axes, name, found, TARGETS)
+            axes.set_xlabel(f"rollouts of {_look(name, baseline).label} over those of")
+        _put_levels_above(figure, panels[0])
+        add_note(figure, f"{_PAIRED} Open: some pairs count at a budget.")
+        figure.savefig(path)
+    return path
+
+
+_NOWHERE = Curves(np.zeros(1), np.zeros((1, 1)))
+_PAIRED = (
+    "Geometric means over equal seeds with Student's 95 % intervals, none where fewer than two seeds count; right of 1 "
+    "the method needs less than the baseline."
+)
+_MEDIANS = "medians of interleaved measurements"
+
+
+def _measured(by_baseline: Numbers) -> Numbers:
+    """The baselines that something is compared with."""
+    return {baseline: found for baseline, found in by_baseline.items() if found}
+
+
+def _draw_ratios(axes: Axes, name: str, by_variant: Numbers, levels: Sequence[float]) -> None:
+    """Draws the paired ratios that have an interval: a row a variant, in it a mark a level, in a shade of its own."""
+    for place, level in enumerate(levels):
+        style = {"color": LEVEL_COLORS[place], "marker": "osD"[place]}
+        axes.plot([], [], linestyle="", **style, label=f"to {100 * level:.0f} %")
+        for row, found in enumerate(by_variant.values()):
+            _draw_interval(axes, found[str(level)]["paired"], row + 0.22 * (place - 1), **style)
+    axes.axvline(1, color="#444444", linewidth=0.8)
+    axes.set_xscale("log")
+    _plain_ticks(axes)
+    axes.set_ylim(len(by_variant) - 0.5, -0.5)
+    axes.set_yticks(range(len(by_variant)), [_look(name, variant).label for variant in by_variant])
+    axes.grid(axis="y", visible=False)
+
+
+def _put_levels_above(figure: Figure, axes: Axes) -> None:
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3, handletextpad=0.2)
+
+
+def _draw_interval(axes: Axes, found: Numbers, y: float, color: str, marker: str) -> None:
+    if any(found[key] is None or not np.isfinite(found[key]) for key in ("value", "low", "high")):
+        return
+    ends = [[found["value"] - found["low"]], [found["high"] - found["value"]]]
+    face = "white" if found.get("censored") else color
+    axes.errorbar(found["value"], y, xerr=ends, color=color, marker=marker, markerfacecolor=face, capsize=0)
+
+
+def _plain_ticks(axes: Axes) -> None:
+    """Ratios as 0.5, 1 and 2 on a logarithmic axis of x, and nearer to each other where its range is small."""
+    low, high = axes.get_xlim()
+    ticks = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4] if high > 2 * low else np.round(np.arange(0.1, 4, 0.1), 1)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
+    """Draws the ratios of `ANSWERS` beside what the papers claim, as answers.png."""
+    answers = [a for a in ANSWERS if a.variant in ratios_of(results[a.table])[a.baseline]]  # all but in a quick study
+    found = [ratios_of(results[a.table])[a.baseline][a.variant][str(a.threshold)]["paired"] for a in answers]
+    path = out / "answers.png"
+    with new_figure(height_in=2.9) as figure:
+        axes = figure.subplots()
+        for row, (answer, ratio) in enumerate(zip(answers, found, strict=True)):
+            low, high = answer.claimed
+            axes.barh(row, min(high, _WIDEST) - low, 0.6, low, color="#CFCFCF", label="paper" if row == 0 else None)
+            _draw_interval(axes, ratio, row, LOOKS["pods"].color, "o")
+        axes.plot([], [], "o-", color=LOOKS["pods"].color, label="here")
+        axes.axvline(1, color="#444444", linewidth=0.8)
+        axes.set_xscale("log")
+        _plain_ticks(axes)
+        axes.set(
+            xlim=(0.45, _WIDEST),
+            ylim=(len(answers) - 0.5, -0.5),
+            xlabel="cost of the one named last over that of the first",
+        )
+        axes.set_yticks(range(len(answers)), [answer.question for answer in answers])
+        axes.grid(axis="y", visible=False)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        add_note(figure, f'{_PAIRED} Open: some pairs count at a budget. A claim of "at least" has no right end.')
+        figure.savefig(path)
+    return path
+
+
+_WIDEST = 4.5
+
+
+# ---------------------------------------------------------------- trials of a language model
 
 
 def draw_trials(extent: Extent, records: Records, out: Path) -> list[Path]:
@@ -123,13 +262,13 @@ def _draw_setting(name: str, waves: Sequence[Mapping], thresholds: Sequence[floa
     return path
 
 
-def draw_regime(numbers: Numbers, out: Path) -> Path | None:
-    """Draws measured ratios of steps over predicted ones as regime.png, a panel for each task; None without any."""
+def draw_regime(numbers: Numbers, out: Path) -> list[Path]:
+    """Draws measured ratios of steps over predicted ones as regime.png, a panel for each task; nothing without any."""
     tasks: dict[str, dict[str, Numbers]] = {}
     for name, table in numbers.items():
         tasks.setdefault(name.rpartition("-P")[0], {})[name] = table
     if not tasks:
-        return None
+        return []
     note = (
         "Ratios of GRPO's steps to the task's higher threshold over the method's. Predicted: from success rates and "
         "noise scale that GRPO's own runs measured before it, 95 % intervals. Measured: paired seeds, Student's 95 % "
@@ -145,7 +284,7 @@ def draw_regime(numbers: Numbers, out: Path) -> Path | None:
         figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=len(handles))
         add_note(figure, note)
         figure.savefig(path)
-    return path
+    return [path]
 
 
 def _draw_task(axes: Axes, task: str, tables: Sequence[Numbers]) -> None:
@@ -164,11 +303,11 @@ def _draw_task(axes: Axes, task: str, tables: Sequence[Numbers]) -> None:
 
 def _draw_ratio(axes: Axes, look: Look, num_prompts: int, ratio: Numbers) -> None:
     """Draws one point with both intervals, if the method or GRPO is there with any seed."""
-    measured, (x, *x_bounds) = ratio["measured"], ratio["predicted"]
-    y = measured["value"]
+    x, *x_bounds = ratio["predicted"]
+    y, *y_bounds = (np.nan if ratio["measured"][k] is None else ratio["measured"][k] for k in ("value", "low", "high"))
     if not np.isfinite(y):
         return
-    y_bounds = [measured[k] if np.isfinite(measured[k]) else y for k in ("low", "high")]
+    y_bounds = [bound if np.isfinite(bound) else y for bound in y_bounds]  # a single seed has none
     errors = ([[max(0.0, v - low)], [max(0.0, high - v)]] for v, (low, high) in ((x, x_bounds), (y, y_bounds)))
     known = axes.get_legend_handles_labels()[1]
     label = None if look.label in known else look.label
@@ -230,6 +369,6 @@ def _phases(seconds: Mapping[str, float]) -> dict[str, float]:
 
 def _note(found: Found) -> str:
     return (
-        f"Means of {len(found.seeds)} seed(s), of the last {WINDOW} evaluations; bands are Student's 95 % intervals. "
-        f"Dotted: {100 * THRESHOLDS[1]:.0f} %. Evaluation and compilation are not training time."
+        f"Test accuracy at T = 1, means of {len(found.seeds)} seed(s) and of the last {WINDOW} evaluations; bands are "
+        "Student's 95 % intervals. Dotted: the thresholds. Evaluation and compilation are not training time."
     )

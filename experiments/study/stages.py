@@ -99,7 +99,7 @@ def write_results(
 ) -> dict[str, Numbers]:
     """Writes a JSON file and a figure for each table of the parts. records: folders of the trials' parts by name.
 
-    The document, if there is one, gets the tables of all results in the folder `out`.
+    The document, if there is one, gets the tables of all results in the folder `out`. See `write_from_numbers`.
 
     Raises:
       UserError: runs or step costs are missing, or the document has no place for a table.
@@ -112,26 +112,22 @@ def write_results(
         if name in LEARNING:
             step_costs = costs[LEARNING[name].costs]
             results[name] = tables.learning_table(LEARNING[name], runs, step_costs)
-            plots.draw_learning(name, runs, step_costs, out)
+            plots.draw_learning_curves(name, runs, step_costs, out)
         else:
             results[name] = tables.allocation_table(ALLOCATION[name], runs)
-            plots.draw_allocation(name, runs, out)
+            plots.draw_allocation_curves(name, runs, out)
     for name, measured in costs.items():
         results[name] = tables.cost_table(measured)
-        plots.draw_costs(name, measured, out)
     if SMOLLM2 in parts:
         found = trials.read_records(extent, records[SMOLLM2])
         results[SMOLLM2] = trial_tables.trial_table(extent, found)
         plots.draw_trials(extent, found, out)
     if REGIME in parts:
         results[REGIME] = regime_results(regime, records[REGIME])
-        plots.draw_regime(results[REGIME], out)
     for name, numbers in results.items():
         (out / f"{name}.json").write_text(json.dumps(finite(numbers), indent=1) + "\n")
-    blocks = document.blocks_of(read_results(out))
+    blocks = write_from_numbers(out, document_file)
     print("\n\n".join(f"## {name}\n\n{blocks[name]}" for name in results))
-    if document_file:
-        document.fill(document_file, blocks)
     print(f"tables and figures in {out}")
     return results
 
@@ -145,6 +141,26 @@ def regime_results(regime: Regime, records: Path) -> Numbers:
             found = trials.read_records(extent, regime_stages.trial_folder(task, records))
             results |= regime_tables.regime_table(extent, found, regime_stages.step_seconds(task, records))
     return results
+
+
+def write_from_numbers(out: Path, document_file: Path | None) -> dict[str, str]:
+    """Writes what follows from the JSON files of a folder: figures without curves, and the blocks of the document.
+
+    Returns:
+      the blocks by name.
+
+    Raises:
+      UserError: the document has no place for one of them.
+    """
+    results = read_results(out)
+    for name, numbers in results.items():
+        plots.draw_numbers(name, numbers, out)
+    blocks = document.blocks_of(results)
+    if "answer" in blocks:
+        plots.draw_answers(results, out)
+    if document_file:
+        document.fill(document_file, blocks)
+    return blocks
 
 
 def read_results(folder: Path) -> dict[str, Numbers]:

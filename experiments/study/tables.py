@@ -20,7 +20,6 @@ from study.estimates import (
     geometric_mean,
     mean_interval,
     num_censored,
-    paired_ratio,
 )
 
 Numbers = dict[str, Any]
@@ -131,16 +130,22 @@ def _row(steps: Curves, seconds: Curves, cost: Numbers) -> Numbers:
 def _speed_ups(baseline: str, name: str, steps: Mapping[str, Curves], seconds: Mapping[str, Curves]) -> Numbers:
     """By threshold and "99 %" (of the baseline's best mean): `speed_up` of the mean curves, and paired by seed.
 
-    "paired": the geometric mean over seeds; "steps": the same in steps instead of seconds. The ratio of the two is that
-    of the step costs. The 99 % rule is one of mean curves and has no pairs.
+    "paired": the geometric mean over seeds, with "censored" as in `paired_rollouts`; "steps": the same in steps. The
+    ratio of the two is that of the step costs, if none is censored. The 99 % rule is of mean curves: it has no pairs.
     """
     rows = {"99 %": dataclasses.asdict(speed_up(seconds[baseline], seconds[name], paired=True))}
     for t in THRESHOLDS:
-        rows[str(t)] = dataclasses.asdict(speed_up(seconds[baseline], seconds[name], threshold=t, paired=True)) | {
-            key: dataclasses.asdict(paired_ratio(_reaches(curves[baseline], t), _reaches(curves[name], t)))
-            for key, curves in (("paired", seconds), ("steps", steps))
+        of_means = dataclasses.asdict(speed_up(seconds[baseline], seconds[name], threshold=t, paired=True))
+        rows[str(t)] = of_means | {
+            "paired": _paired_reaches(seconds[baseline], seconds[name], t),
+            "steps": _paired_reaches(steps[baseline], steps[name], t),
         }
     return rows
+
+
+def _paired_reaches(baseline: Curves, method: Curves, threshold: float) -> Numbers:
+    """The ratio of what single runs spend to a threshold; a whole run is their budget."""
+    return _censored(_reaches(baseline, threshold), _reaches(method, threshold), baseline.x[-1], method.x[-1])
 
 
 def _reaches(curves: Curves, threshold: float) -> list[float]:
@@ -311,10 +316,18 @@ def equal_budgets(baseline: Numbers, method: Numbers, target: str) -> Numbers:
 
 
 def _censored(theirs: list[float], ours: list[float], their_budget: float, our_budget: float) -> Numbers:
-    ratio = censored_ratio(theirs, ours, their_budget, our_budget)
+    ratio = censored_ratio(theirs, ours, float(their_budget), float(our_budget))
     return dataclasses.asdict(ratio) | {"censored": num_censored(theirs, ours)}
 
 
 def _by_seed(row: Numbers, target: str) -> list[float]:
     """Rollouts of each seed, inf for never; a JSON file has null."""
     return [np.inf if spent is None else spent for spent in row["rollouts_to"][target]["by_seed"]]
+
+
+# ---------------------------------------------------------------- every table
+
+
+def ratios_of(numbers: Numbers) -> Numbers:
+    """The ratios of a table by baseline and variant; none in a table of step costs or of trials."""
+    return numbers.get("speed_ups") or numbers.get("ratios") or {}

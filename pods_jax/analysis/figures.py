@@ -34,9 +34,11 @@ class Panel:
     Attributes:
       x_label, y_label: with units.
       y_scale: factor from values to what is drawn, such as 100 for per cent.
-      fit_from: points before this x do not count for the range of y: a first one far below would flatten the rest.
+      fit_from: points before this x do not count for the range of y: a first one far below would flatten the rest. Of a
+        curve that ends before it, the last one counts.
       y_max: bound of the range of y and of bands, such as 100 for per cent; the other bound is 0.
       thresholds: values of dotted lines, in the unit of the values.
+      inset: range of y, as drawn, that an inset in the lower right corner magnifies, if all curves get there.
     """
 
     x_label: str
@@ -45,6 +47,7 @@ class Panel:
     fit_from: float = -np.inf
     y_max: float = 100.0
     thresholds: Sequence[float] = ()
+    inset: tuple[float, float] | None = None
 
 
 def lengths_panel(x_label: str) -> Panel:
@@ -112,12 +115,31 @@ def draw_curves(axes: Axes, lines: Sequence[Line], panel: Panel, headroom: float
     headroom: free space on top, as a share of the range.
     """
     ranges = [_draw_curve(axes, line, panel) for line in lines]
-    for threshold in panel.thresholds:
-        axes.axhline(panel.y_scale * threshold, color="#444444", linestyle=":", linewidth=0.8, zorder=1)
+    _draw_thresholds(axes, panel)
     low = max(min(low for low, _ in ranges), 0.0)
     high = min(max(high for _, high in ranges), panel.y_max)
     span = (high - low) or 1.0
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, ylim=(low - 0.05 * span, high + headroom * span))
+    if panel.inset and all(panel.y_scale * line.curves.mean.max() > panel.inset[0] for line in lines):
+        _draw_inset(axes, lines, panel)
+
+
+def _draw_thresholds(axes: Axes, panel: Panel) -> None:
+    for threshold in panel.thresholds:
+        axes.axhline(panel.y_scale * threshold, color="#444444", linestyle=":", linewidth=0.8, zorder=1)
+
+
+def _draw_inset(axes: Axes, lines: Sequence[Line], panel: Panel) -> None:
+    """Draws the same curves in the panel's inset, from where the first of them gets into its range."""
+    low, high = panel.inset
+    inside = axes.inset_axes((0.36, 0.12, 0.62, 0.56))
+    for line in lines:
+        _draw_curve(inside, line, panel)
+    _draw_thresholds(inside, panel)
+    entries = [line.curves.x[panel.y_scale * line.curves.mean >= low] for line in lines]
+    first = min((entry[0] for entry in entries if len(entry)), default=lines[0].curves.x[0])
+    inside.set(xlim=(first, max(line.curves.x[-1] for line in lines)), ylim=(low, high))
+    inside.tick_params(labelsize=6, length=2)
 
 
 def _draw_curve(axes: Axes, line: Line, panel: Panel) -> tuple[float, float]:
@@ -130,7 +152,7 @@ def _draw_curve(axes: Axes, line: Line, panel: Panel) -> tuple[float, float]:
     axes.plot(x, mean, markevery=max(1, len(mean) // 16), **style)
     band = np.clip([mean - half, mean + half], 0.0, panel.y_max)
     axes.fill_between(x, *band, color=look.color, alpha=0.18, linewidth=0)
-    counts = x >= panel.fit_from
+    counts = x >= min(panel.fit_from, x[-1])
     known_half = np.nan_to_num(half)
     return float(np.min((mean - known_half)[counts])), float(np.max((mean + known_half)[counts]))
 

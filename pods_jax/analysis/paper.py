@@ -9,7 +9,7 @@ their own times.
 import csv
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,11 @@ class SingleDevice:
     count: int = 12
     base: str = "base-qwen"
 
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        return f"{self.stem} {self.dataset} {self.metric}"
+
     def read(self, folder: Path) -> PublishedRuns:
         """The runs in a results folder.
 
@@ -72,15 +77,15 @@ class SingleDevice:
             raise UserError(f"{folder} has no {self.stem}-Run*.json: is it the results folder of the PODS repository?")
         runs = [self._checkpoints(file) for file in files]
         base = read_json(folder / f"{self.base}.json")[self.dataset]
-        hours = self.every_hours * np.arange(self.count + 1)
         evaluations = [[base, *run.values()] for run in runs]
+        accuracy, length = (np.array([_means(run, key) for run in evaluations]) for key in (self.metric, "lengths"))
+        return self.of_values(accuracy, length, np.array([list(run) for run in runs]))
 
-        def curves(key: str) -> Curves:
-            return Curves(hours, np.array([_means(run, key) for run in evaluations]))
-
-        steps = np.array([list(run) for run in runs])
+    def of_values(self, accuracy: np.ndarray, length: np.ndarray, steps: np.ndarray) -> PublishedRuns:
+        """The runs, given what `PublishedRuns` has of them: [S, count + 1] and [S, count]."""
+        hours = self.every_hours * np.arange(self.count + 1)
         seconds_per_step = float(np.mean(3600 * hours[-1] / steps[:, -1]))
-        return PublishedRuns(curves(self.metric), curves("lengths"), steps, seconds_per_step)
+        return PublishedRuns(Curves(hours, accuracy), Curves(hours, length), steps, seconds_per_step)
 
     def _checkpoints(self, file: Path) -> dict[int, Mapping]:
         """Evaluations on the data set by step, the first `count` of them."""
@@ -114,6 +119,11 @@ class EightDevices:
     machine: str
     accumulation: int
 
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        return f"{self.machine}-ga{self.accumulation}"
+
     def read(self, folder: Path) -> PublishedRuns:
         """The runs that both files hold, at the evaluation nearest to each of 0, 2, ..., 30 minutes.
 
@@ -127,18 +137,20 @@ class EightDevices:
         names = [n for n in accuracy if n in length and n.endswith(f"-ga{self.accumulation}")]
         if not names:
             raise UserError(f"{folder}/{self.machine}-acc.csv has no runs of -ga{self.accumulation}")
-        minutes = np.arange(0.0, 31.0, 2.0)
 
         def on_grid(columns: dict, key: str) -> np.ndarray:
-            return np.array([nearest_values(*columns[name][key], minutes) for name in names])
+            return np.array([nearest_values(*columns[name][key], _MINUTES) for name in names])
 
         steps = on_grid(accuracy, "step") / self.accumulation
-        return PublishedRuns(
-            Curves(minutes, on_grid(accuracy, "value")),
-            Curves(minutes, on_grid(length, "value")),
-            steps,
-            float(60 * minutes[-1] / steps[:, -1].mean()),
-        )
+        return self.of_values(on_grid(accuracy, "value"), on_grid(length, "value"), steps)
+
+    def of_values(self, accuracy: np.ndarray, length: np.ndarray, steps: np.ndarray) -> PublishedRuns:
+        """The runs, given what `PublishedRuns` has of them, [S, 16] each."""
+        seconds_per_step = float(60 * _MINUTES[-1] / steps[:, -1].mean())
+        return PublishedRuns(Curves(_MINUTES, accuracy), Curves(_MINUTES, length), steps, seconds_per_step)
+
+
+_MINUTES = np.arange(0.0, 31.0, 2.0)
 
 
 def _read_columns(file: Path) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
@@ -237,25 +249,34 @@ MULTI_DEVICE_CAUTION = (
 )
 
 
-def draw(folder: Path, out: Path) -> dict[str, Any]:
+Read = Callable[[Runs], PublishedRuns]
+"""What reads runs, from the authors' logs or from numbers made of them (`pods_jax.analysis.published_file`)."""
+
+
+def all_runs() -> list[Runs]:
+    """Everything that the figures and their cautions are made of, each once."""
+    main = [runs for s in SETTINGS.values() for runs in (s.baseline, s.pods)]
+    ablations = [runs for rows in ABLATIONS.values() for _, runs in rows]
+    return list(dict.fromkeys([*main, *map(_by_answer, (_LLAMA, _LLAMA_PODS)), *ablations]))
+
+
+def draw(read: Read, out: Path) -> dict[str, Any]:
     """Draws every figure as `out/NAME.png`. Returns the numbers: by setting, and by ablation and curve.
 
-    Args:
-      folder: the `results/` folder of the authors' repository.
-      out: made if it is not there.
+    out: made if it is not there.
 
     Raises:
-      UserError: the folder lacks runs that a figure needs, a file is damaged, or `out` cannot be a folder.
+      UserError: runs that a figure needs are missing, a file is damaged, or `out` cannot be a folder.
     """
     refuse_unwritable(out, "--out")
     out.mkdir(parents=True, exist_ok=True)
-    main = {name: _read_setting(s, folder) for name, s in SETTINGS.items()}
-    ablations = {n: [(look, runs.read(folder)) for look, runs in rows] for n, rows in ABLATIONS.items()}
-    numbers = {name: {"unit": SETTINGS[name].unit} | _setting_numbers(*runs) for name, runs in main.items()}
-    cautions = {"llama_main": llama_caution(folder)} | dict.fromkeys(("h100s_main", "a100s_main"), MULTI_DEVICE_CAUTION)
+    main = {name: (read(s.baseline), read(s.pods)) for name, s in SETTINGS.items()}
+    ablations = {n: [(look, read(runs)) for look, runs in rows] for n, rows in ABLATIONS.items()}
+    numbers = {name: {"unit": SETTINGS[name].unit} | setting_numbers(*runs) for name, runs in main.items()}
+    cautions = {"llama_main": llama_caution(read)} | dict.fromkeys(("h100s_main", "a100s_main"), MULTI_DEVICE_CAUTION)
     for name, runs in main.items():
         note = f"{SETTINGS[name].title}: {_in_words(numbers[name])} {cautions.get(name, '')}"
-        accuracy_and_cost(out / f"{name}.png", _main_lines(name, runs), _accuracy_panel(name, numbers[name]), note)
+        accuracy_and_cost(out / f"{name}.png", main_lines(name, runs), accuracy_panel(name, numbers[name]), note)
     for name, caution in cautions.items():
         numbers[name]["caution"] = caution
     for name, rows in ablations.items():
@@ -269,10 +290,10 @@ def draw(folder: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def llama_caution(folder: Path) -> str:
+def llama_caution(read: Read) -> str:
     """The caution that the Llama runs have another metric, with the numbers of the usual one."""
-    best, last = _best_and_last_percent(_LLAMA, folder)
-    pods_best, pods_last = _best_and_last_percent(_LLAMA_PODS, folder)
+    best, last = _best_and_last_percent(read(_by_answer(_LLAMA)))
+    pods_best, pods_last = _best_and_last_percent(read(_by_answer(_LLAMA_PODS)))
     return (
         "Caution: here, and only here, an answer counts if it is right and well-formatted. By the answer only, as in "
         f"the other settings, GRPO's best and last accuracies are {best:.1f} % and {last:.1f} %, PODS' "
@@ -280,23 +301,23 @@ def llama_caution(folder: Path) -> str:
     )
 
 
-def _best_and_last_percent(runs: SingleDevice, folder: Path) -> tuple[float, float]:
-    """By the answer only."""
-    mean = dataclasses.replace(runs, metric="ans_acc").read(folder).accuracy.mean
+def _by_answer(runs: SingleDevice) -> SingleDevice:
+    """The same runs, scored by the answer only."""
+    return dataclasses.replace(runs, metric="ans_acc")
+
+
+def _best_and_last_percent(runs: PublishedRuns) -> tuple[float, float]:
+    mean = runs.accuracy.mean
     return 100 * mean.max(), 100 * mean[-1]
 
 
-def _read_setting(setting: Setting, folder: Path) -> tuple[PublishedRuns, PublishedRuns]:
-    return setting.baseline.read(folder), setting.pods.read(folder)
-
-
-def _setting_numbers(baseline: PublishedRuns, pods: PublishedRuns) -> dict[str, Any]:
+def setting_numbers(baseline: PublishedRuns, pods: PublishedRuns) -> dict[str, Any]:
     """The speed-up with its interval over runs, and the `_run_numbers` of both methods."""
     result: SpeedUp = speed_up(baseline.accuracy, pods.accuracy)
     return dataclasses.asdict(result) | {"runs": {"baseline": _run_numbers(baseline), "pods": _run_numbers(pods)}}
 
 
-def _run_numbers(runs: PublishedRuns) -> dict[str, float]:
+def _run_numbers(runs: PublishedRuns) -> dict[str, int | float]:
     """Best and last mean accuracy with its half-width, the last mean length, seconds and number of steps."""
     mean = runs.accuracy.mean
     half = runs.accuracy.half_width
@@ -325,11 +346,11 @@ def _line(look: Look, runs: PublishedRuns) -> Line:
     return Line(look, runs.accuracy, {"step": runs.seconds_per_step})
 
 
-def _main_lines(name: str, runs: tuple[PublishedRuns, PublishedRuns]) -> list[Line]:
+def main_lines(name: str, runs: tuple[PublishedRuns, PublishedRuns]) -> list[Line]:
     return [_line(look, r) for look, r in zip((SETTINGS[name].baseline_look, _PODS), runs, strict=True)]
 
 
-def _accuracy_panel(name: str, numbers: Mapping[str, Any]) -> Panel:
+def accuracy_panel(name: str, numbers: Mapping[str, Any]) -> Panel:
     runs = SETTINGS[name].pods
     fit_from = runs.every_hours / 2 if isinstance(runs, SingleDevice) else 0.0
     y_label = "right and well-formatted (%)" if name == "llama_main" else "test accuracy (%)"

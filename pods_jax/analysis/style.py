@@ -107,17 +107,19 @@ def fit_in_a_row(labels: Sequence[str], columns: int) -> bool:
 
 def height_in(labels: Sequence[str]) -> float:
     """Height in inches of the legend that `put_above` makes."""
-    return 0.1 + 0.16 * sum(len(_wrapped(label)) for label in labels)
+    lines = 1 if fit_in_a_row(labels, 1) else sum(len(_wrapped(label)) for label in labels)
+    return 0.1 + 0.16 * lines
 
 
 def put_above(figure: Figure) -> None:
-    """Puts one legend for all panels above them, with a label a line."""
+    """Puts one legend for all panels above them, in one row if the labels fit, else with a label a line."""
     handles = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     labels = ["\n".join(_wrapped(label)) for label in handles]
-    figure.legend(handles.values(), labels, loc="outside upper left")
+    columns = len(labels) if fit_in_a_row(list(handles), 1) else 1
+    figure.legend(handles.values(), labels, loc="outside upper left", ncols=columns, columnspacing=1.2)
 
 
 def _wrapped(label: str) -> list[str]:

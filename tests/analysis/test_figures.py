@@ -117,6 +117,25 @@ def test_names_that_do_not_fit_in_a_row_go_above_all_panels(drawn, tmp_path):
     assert size(long.axes[0])[1] > 0.9 * size(short.axes[0])[1]
 
 
+def test_names_that_fit_in_one_row_above_all_panels_are_in_one(drawn, tmp_path):
+    labels = [f"method {i}" for i in range(5)]
+    small_multiples(tmp_path / "a.png", {title: (lines_of(labels), Panel("step")) for title in "ab"}, columns=2)
+    [row] = [figure.legends[0] for figure in drawn]
+    assert texts(row) == labels
+    assert len({round(text.get_window_extent().y0) for text in row.get_texts()}) == 1
+    assert row.get_window_extent().x1 < drawn[0].bbox.width
+
+
+@pytest.mark.parametrize(("last", "insets"), [(0.9, 1), (0.79, 0)])
+def test_an_inset_magnifies_what_all_curves_reach(last, insets):
+    curves = [Curves(np.arange(3.0), np.array([[0.1, 0.85, y]])) for y in (0.95, last)]
+    curves[1].y[:, 1] = 0.5
+    with new_figure(2.0) as figure:
+        axes = figure.subplots()
+        draw_curves(axes, [Line(look_of("pods"), c, {}) for c in curves], Panel("step", inset=(80.0, 100.0)))
+    assert [(inside.get_xlim(), inside.get_ylim()) for inside in axes.child_axes] == [((1, 2), (80, 100))] * insets
+
+
 def test_bands_of_shares_stay_between_0_and_100_per_cent():
     """One bad seed of two, whose standard errors are as large as all there is."""
     curves = Curves(np.arange(3.0), np.array([[0.1, 0.9, 1.0], [0.1, 0.0, 0.3]]))

@@ -1,4 +1,7 @@
-"""The authors' published runs give the paper's numbers. Needs their results: PODS_PUBLISHED names the folder."""
+"""The authors' published runs give the paper's numbers, from docs/published/pods.json and from their logs.
+
+The logs are needed to check the file: PODS_PUBLISHED names their folder.
+"""
 
 import json
 import os
@@ -10,12 +13,13 @@ import numpy as np
 import pytest
 
 from pods_jax.analysis import paper
+from pods_jax.analysis.published_file import reader, write_compact
+from pods_jax.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-PUBLISHED = Path(os.environ.get("PODS_PUBLISHED", ROOT.parent / "shared/data/pods_published"))
-pytestmark = pytest.mark.skipif(
-    not PUBLISHED.is_dir(), reason="set PODS_PUBLISHED to the results folder of YixuanEvenXu/pods"
-)
+COMPACT = ROOT / "docs/published/pods.json"
+LOGS = Path(os.environ.get("PODS_PUBLISHED", ROOT.parent / "shared/data/pods_published"))
+needs_logs = pytest.mark.skipif(not LOGS.is_dir(), reason="PODS_PUBLISHED is no results folder of YixuanEvenXu/pods")
 
 MAIN = {  # threshold, times, speed-up, peaks, seconds a step; baseline first
     "gsm8k_main": (80.82, (3.0, 1.5), 2.0, (81.64, 82.63), (7.56, 10.12)),
@@ -65,7 +69,7 @@ FIGURES = {*MAIN, "gsm8k_n_scaling", "gsm8k_m_scaling", "down_sampling_rule", "c
 def numbers(tmp_path_factory):
     """Of the command line itself."""
     out = tmp_path_factory.mktemp("figs")
-    command = [sys.executable, ROOT / "experiments/figures.py", "--published", PUBLISHED, "--out", out, "--json"]
+    command = [sys.executable, ROOT / "experiments/figures.py", "--published", COMPACT, "--out", out, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert {p.stem for p in out.iterdir()} == FIGURES
@@ -90,7 +94,7 @@ def test_speed_ups_peaks_and_costs(numbers, name):
 def test_mean_curves(name):
     setting = paper.SETTINGS[name]
     for runs, published in zip((setting.baseline, setting.pods), CURVES[name], strict=True):
-        means = 100 * runs.read(PUBLISHED).accuracy.mean
+        means = 100 * reader(COMPACT)(runs).accuracy.mean
         expected = np.array(published.split(), float)
         np.testing.assert_allclose(means[-len(expected) :], expected, atol=0.006)
 
@@ -112,3 +116,35 @@ def test_the_cautions_are_told(numbers):
     )
     for name in ("h100s_main", "a100s_main"):
         assert "overwrites its own sort order" in numbers["settings"][name]["caution"]
+
+
+@needs_logs
+def test_the_file_is_what_the_logs_give(tmp_path):
+    write_compact(LOGS, tmp_path / "pods.json")
+    assert (tmp_path / "pods.json").read_text() == COMPACT.read_text()
+    for runs in paper.all_runs():
+        exact, rounded = runs.read(LOGS), reader(COMPACT)(runs)
+        for a, b, digits in ((exact.accuracy.y, rounded.accuracy.y, 5), (exact.length.y, rounded.length.y, 1)):
+            np.testing.assert_allclose(a, b, rtol=0, atol=0.501 * 10**-digits)
+        assert exact.seconds_per_step == pytest.approx(rounded.seconds_per_step, rel=1e-4)
+
+
+@needs_logs
+@pytest.mark.parametrize("name", MAIN)
+def test_rounding_changes_no_speed_up(name):
+    setting = paper.SETTINGS[name]
+    exact, rounded = (
+        paper.setting_numbers(read(setting.baseline), read(setting.pods)) for read in map(reader, (LOGS, COMPACT))
+    )
+    for key in ("baseline", "method", "ratio", "low", "high"):
+        assert exact[key] == rounded[key]
+
+
+def test_a_file_without_runs_and_one_without_some_are_told(tmp_path):
+    file = tmp_path / "numbers.json"
+    file.write_text("{}")
+    with pytest.raises(UserError, match=r"numbers\.json has no runs: is it a file"):
+        reader(file)
+    file.write_text('{"runs": {}}')
+    with pytest.raises(UserError, match="no runs 'h100s-ga16'"):
+        reader(file)(paper.SETTINGS["h100s_main"].baseline)

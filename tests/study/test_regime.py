@@ -103,5 +103,6 @@ def test_the_block_is_the_same_from_a_file_and_the_figure_is_drawn(table, tmp_pa
     assert "| addition-P4 | PODS | 25 % |" in block
     assert "4.0 + 12.0" in block
     assert document.regime_block({}) == "No reported run is finished yet."
-    assert plots.draw_regime({}, tmp_path) is None
-    assert plots.draw_regime(table, tmp_path).stat().st_size > 10_000
+    assert plots.draw_numbers("regime", {}, tmp_path) == []
+    [drawn] = plots.draw_numbers("regime", finite(table), tmp_path)
+    assert drawn.stat().st_size > 10_000

@@ -1,0 +1,263 @@
+"""Every measured number in the text of docs/results.md, and of README.md on the study, is derived from committed files.
+
+`claims` are the sentences that have them, written anew; what is left of the text has none.
+"""
+
+import re
+from pathlib import Path
+
+from study.stages import read_results
+
+from pods_jax.analysis import paper
+from pods_jax.analysis.published_file import reader
+
+ROOT = Path(__file__).parents[2]
+RESULTS = read_results(ROOT / "docs" / "results")
+LEVELS = ("0.8", "0.9", "0.95")
+TARGETS = ("0.44", "0.51", "0.56")
+MEASURED = re.compile(r"\d+\.\d+|\d+,\d{3}|\d+(?= %| ms)")
+"""What looks like a result: decimals, thousands, per cent, milliseconds."""
+SETTINGS = re.compile(
+    r"policies of 0\.2 and 2\.1 million|a policy of 2\.1 million"
+    r"|(?<![\d.] to )\b(?:44|51|56|80|90|95|99)(?=(?:, \d\d)*(?: and \d\d)? %)(?! % \[)"
+)
+"""Numbers of the study's definition: sizes of policies, and levels of accuracy that are asked for."""
+
+
+def prose(document):
+    """The text without tables, commands and the two sections on how runs are made, on one line."""
+    text = re.sub(r"<!-- study:.*?<!-- end -->|```.*?```", "", document, flags=re.DOTALL)
+    text = re.sub(r"## (Protocol|A pretrained language model)\n.*?(?=\n## )", "", text, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", text)
+
+
+def problems(document, claims):
+    """Claims that the text does not make, and what looks measured beside them."""
+    text = prose(document)
+    missing = [claim for claim in claims if claim not in text]
+    for claim in sorted(claims, key=len, reverse=True):
+        text = text.replace(claim, "")
+    return missing + MEASURED.findall(SETTINGS.sub("", text))
+
+
+# ---------------------------------------------------------------- cells of the tables
+
+
+def ratios(table, baseline, variant, key="paired", levels=LEVELS):
+    numbers = RESULTS[table]
+    found = (numbers.get("speed_ups") or numbers["ratios"])[baseline][variant]
+    return [found[level][key] for level in levels]
+
+
+def interval(found, form=".2f"):
+    return f"{found['value']:{form}} [{found['low']:{form}}, {found['high']:{form}}]"
+
+
+def of_means(table, baseline, variant):
+    found = RESULTS[table]["speed_ups"][baseline][variant]["99 %"]
+    return f"{found['ratio']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
+
+
+def at_equal_time(table, place, variant):
+    found = RESULTS[table]["at_equal_time"][place]["accuracy"][variant]
+    high = min(1.0, found["mean"] + found["half_width"])
+    return f"{100 * found['mean']:.1f} % [{100 * (found['mean'] - found['half_width']):.1f}, {100 * high:.1f}]"
+
+
+def seconds(table, place):
+    return f"{RESULTS[table]['at_equal_time'][place]['seconds']:.1f} s"
+
+
+def step(table, variant):
+    return RESULTS[table]["rows"][variant]["seconds_per_step"]["step"]
+
+
+def span(values, form=".2f"):
+    return f"{min(values):{form}} to {max(values):{form}}"
+
+
+def values(found):
+    return [f["value"] for f in found]
+
+
+def listed(found, form=".2f"):
+    *first, last = (f"{x:{form}}" for x in found)
+    return f"{', '.join(first)} and {last}"
+
+
+# ---------------------------------------------------------------- what the text says
+
+
+def claims_on_methods():
+    ga, grpo = (ratios("main", b, "pods") for b in ("grpo_ga", "grpo"))
+    assert min(f["low"] for f in ga) > 1.7
+    assert [f["num"] for f in ga] == [10, 10, 9]
+    rules = {r: ratios("main", "grpo_ga", r) for r in ("pods", "percentile", "random")}
+    for rule in ("percentile", "random"):
+        overlaps = [b["high"] > a["low"] for a, b in zip(rules["pods"], rules[rule], strict=True)]
+        assert overlaps == {"percentile": [True, False, True], "random": [True, False, False]}[rule]
+    in_steps = {r: ratios("main", "grpo_ga", r, "steps")[2]["value"] for r in rules}
+    assert RESULTS["main"]["rows"]["max_reward"]["best"] < 0.8
+    dear = [step("main", "pods") / step("main", "grpo")]
+    read = reader(ROOT / "docs/published/pods.json")
+    theirs = [
+        read(s.pods).seconds_per_step / read(s.baseline).seconds_per_step
+        for s in paper.SETTINGS.values()
+        if s.unit == "h"
+    ]
+    reached = {RESULTS["main"]["rows"][v]["steps_to"]["0.8"] for v in ("pods", "grpo_ga")}
+    assert len(reached) == 1
+    return [
+        f"{interval(ga[0])} times as fast to 80 %, {interval(ga[1])} to 90 % and {interval(ga[2])} to 95 % (nine of",
+        "by the paper's 1.7 and more, with either policy",
+        "above the paper's 1.7",
+        "accuracy at least 1.7 times as fast",
+        f"on mean curves, {of_means('main', 'grpo_ga', 'pods')}.",
+        f"after {seconds('main', 1)} {at_equal_time('main', 1, 'pods')} against {at_equal_time('main', 1, 'grpo_ga')}",
+        f"it takes {reached.pop():.0f} steps with either",
+        f"a factor {step('main', 'grpo_ga') / step('main', 'pods'):.2f} is the cost of a step, "
+        f"{1000 * step('main', 'pods'):.0f} in place of {1000 * step('main', 'grpo_ga'):.0f} ms",
+        f"level with GRPO-GA ({span(values(ratios('main', 'grpo_ga', 'pods', 'steps')))})",
+        f"{listed(values(ratios('main', 'grpo', 'pods', 'steps')))} times fewer steps, each {dear[0]:.2f} times as "
+        f"dear, come to {interval(grpo[0])}, {interval(grpo[1])} and {interval(grpo[2])}.",
+        f"each costs {dear[0]:.1f} times as much. The paper's",
+        f"which cost {span(theirs, '.1f')} times as much, not {dear[0]:.1f}.",
+        f"to 95 % max-variance takes {in_steps['pods'] / in_steps['percentile']:.1f} times fewer steps than percentile "
+        f"and {in_steps['pods'] / in_steps['random']:.1f} times fewer than random",
+        f"of max-variance, {interval(rules['pods'][1])}, lies above those of percentile, "
+        f"{interval(rules['percentile'][1])}, and random, {interval(rules['random'][1])};",
+    ]
+
+
+def claims_on_sizes():
+    n = {name: ratios("n", "grpo", name) for name in RESULTS["n"]["speed_ups"]["grpo"]}
+    in_steps = [ratios("n", "grpo", name, "steps")[2]["value"] for name in n]
+    m = {name: ratios("m", "grpo_ga", name) for name in RESULTS["m"]["speed_ups"]["grpo_ga"]}
+    fast = {name: values(found) for name, found in m.items()}
+    assert all(max(fast, key=lambda name: fast[name][place]) == "m=8" for place in range(3))
+    for other in ("m=4", "pods"):
+        assert all(a["high"] > b["low"] for a, b in zip(m[other], m["m=8"], strict=True))
+    level = [x for name in ("m=4", "m=8", "pods", "m=32") for x in values(ratios("m", "grpo_ga", name, "steps"))]
+    few = values(ratios("m", "grpo_ga", "m=2", "steps"))
+    assert all(f["high"] < 1 for f in n["n=32"][:1] + n["pods"][:1])
+    assert all(f["low"] < 1 < f["high"] for f in (n["n=32"][2], n["pods"][2]))
+    statistics = ratios("statistics", "pods", "statistics=group")
+    return [
+        f"to 95 % n = 32, 64, 128 and 256 need {listed(in_steps, '.1f')} times fewer than n = 16",
+        f"a rollout more costs {1000 * RESULTS['costs']['model']['b']:.2f} ms",
+        f"to 80 % ({interval(n['n=32'][0])} and {interval(n['pods'][0])}), and to 95 % no difference can be told "
+        f"({interval(n['n=32'][2])} and {interval(n['pods'][2])})",
+        f"n = 256 takes {span([1 / x for x in values(n['n=256'])], '.1f')} times",
+        f"{span(fast['m=8'], '.1f')} times as fast as m = 64",
+        f"level within {100 * (max(*level, 1 / min(level)) - 1):.0f} %; m = 2 needs up to {1 / min(few):.1f} times as "
+        f"many steps, and with {m['m=2'][2]['num']} of ten seeds",
+        f"no better: {span(fast['m=32'])}.",
+        f"({interval(statistics[1])} to 90 %, {interval(statistics[2])} to 95 %)",
+    ]
+
+
+def claims_on_the_larger_policy():
+    ga, grpo = (ratios("larger", f"larger-{b}", "larger-pods") for b in ("grpo_ga", "grpo"))
+    assert min(f["low"] for f in ga) > 1.7
+    assert max(f["high"] for f in grpo) < 1
+    pods, theirs = (step("larger", f"larger-{v}") for v in ("pods", "grpo_ga"))
+    dear = pods / step("larger", "larger-grpo")
+    disjoint = [
+        f"{at_equal_time('larger', i, 'larger-pods')} against {at_equal_time('larger', i, 'larger-grpo_ga')} after "
+        f"{seconds('larger', i)}"
+        for i in (0, 1)
+    ]
+    return [
+        f"paired, PODS is {', '.join(map(interval, ga[:2])).replace('], ', '], ', 1)} and {interval(ga[2])} times",
+        f"by the authors' rule {of_means('larger', 'larger-grpo_ga', 'larger-pods')}",
+        f"{disjoint[0]}, {disjoint[1]}.",
+        f"{1000 * pods:.0f} in place of {1000 * theirs:.0f} ms: per step the methods are level "
+        f"({span(values(ratios('larger', 'larger-grpo_ga', 'larger-pods', 'steps')))})",
+        f"(c / b is {RESULTS['costs_larger']['update_share']:.1f}, not {RESULTS['costs']['update_share']:.1f})",
+        f"PODS is slower here** ({span(values(grpo))}): its steps cost {dear:.2f} times",
+    ]
+
+
+def claims_on_costs():
+    share = RESULTS["costs"]["update_share_for_gain"]["1.7"]
+    return [
+        f"below c / b of about {share:.1f},",
+        "saves less than 1.7 times per step; and no machine can make it more than 4",
+    ]
+
+
+def claims_on_allocation():
+    grpo, dapo = (ratios("allocation", f"mixed-{b}", "mixed-pilot_commit", levels=TARGETS) for b in ("grpo", "dapo"))
+    small_grpo, small_dapo = (
+        ratios("small_batch", f"small-{b}", "small-pilot_commit", levels=TARGETS) for b in ("grpo", "dapo")
+    )
+    assert max(f["high"] for f in grpo) < 1
+    assert max(f["high"] for f in dapo + small_dapo) < 2.3
+    assert all(f["low"] < 1 < f["high"] for f in small_grpo)
+    assert (small_grpo[2]["censored"], small_grpo[1]["censored"]) == (2, 1)
+    equal = ratios("small_batch", "small-grpo", "small-pilot_commit", "equal_budgets", TARGETS)
+    assert equal[0]["low"] < 1 < equal[1]["high"]
+    rows = RESULTS["allocation"]["rows"]
+    fewer, dearer = [], []
+    for target in ("0.44", "0.56"):
+        theirs, ours = (rows[f"mixed-{m}"]["rollouts_to"][target] for m in ("grpo", "pilot_commit"))
+        fewer.append(100 * (1 - ours["steps"] / theirs["steps"]))
+        dearer.append(ours["value"] / ours["steps"] / (theirs["value"] / theirs["steps"]))
+    budget = {
+        m: RESULTS["small_batch"]["rows"][f"small-{m}"]["rollouts/generated"] for m in ("grpo", "dapo", "pilot_commit")
+    }
+    reached = RESULTS["small_batch"]["rows"]["small-grpo"]["rollouts_to"]["0.56"]["reached"]
+    without = {v: [r["rollouts_to"][t]["by_seed"][2] for t in TARGETS[1:]] for v, r in rows.items()}
+    assert {v for v, (at_51, _) in without.items() if at_51} == {"mixed-pilot_commit", "mixed-pilot_commit_pods"}
+    assert not any(at_56 for _, at_56 in without.values())
+    assert reached == 7
+    return [
+        "Pilot-Commit needs 1.5 to 1.9 times fewer rollouts than GRPO and 2.3 to 4.0 times fewer than DAPO",
+        f"{interval(dapo[0])} times fewer rollouts to 44 %, {interval(dapo[1])} to 51 % and {interval(dapo[2])} to 56",
+        "where the paper's least is 2.3.",
+        f"needs {span([1 / x for x in values(grpo)], '.1f')} times as many rollouts ({interval(grpo[0])}, "
+        f"{grpo[1]['value']:.2f} and {grpo[2]['value']:.2f} in the table)",
+        f"needs {span(fewer, '.0f')} % fewer steps (to 44 and 56 %); but a step costs it {span(dearer, '.1f')} times",
+        f"{interval(small_grpo[0])} to 44 %, {interval(small_grpo[1])} to 51 % and {interval(small_grpo[2])} to 56 %, "
+        f"where with 16 groups they are {values(grpo)[1]:.1f}; the last one counts two seeds",
+        f"With equal budgets the second is {interval(equal[1])}",
+        f"it takes {span(values(small_dapo), '.1f')} times fewer, as with 16 groups: {interval(small_dapo[0])}, "
+        f"{interval(small_dapo[1])} and {interval(small_dapo[2])}.",
+        f"its budget is {budget['grpo']:,.0f} rollouts, DAPO's {budget['dapo']:,.0f} and Pilot-Commit's "
+        f"{budget['pilot_commit']:,.0f}.",
+        "at least the problems that are never solved do not",
+    ]
+
+
+PARTS = (claims_on_methods, claims_on_sizes, claims_on_the_larger_policy, claims_on_costs, claims_on_allocation)
+CLAIMS = [claim for claims in PARTS for claim in claims()]
+RESULTS_MD = (ROOT / "docs" / "results.md").read_text()
+
+
+def test_the_measured_numbers_of_the_text_are_derived():
+    assert problems(RESULTS_MD, CLAIMS) == []
+
+
+def test_a_changed_number_is_noticed():
+    """Each of them, one after the other, raised by one in its last digit."""
+    text = prose(RESULTS_MD)
+    settings = {m.start() for m in SETTINGS.finditer(text)}
+    inside = [m for m in MEASURED.finditer(text) if m.start() not in settings and "million" not in text[m.end() :][:16]]
+    assert len(inside) > 120
+    for found in inside:
+        last = found.end() - 1
+        changed = f"{text[:last]}{(int(text[last]) + 1) % 10}{text[last + 1 :]}"
+        assert problems(changed, CLAIMS), text[found.start() - 40 : found.end() + 40]
+
+
+def test_what_the_readme_says_of_the_study():
+    text = prose((ROOT / "README.md").read_text())
+    ga, grpo = (ratios("main", b, "pods")[1] for b in ("grpo_ga", "grpo"))
+    over = {b: ratios("allocation", f"mixed-{b}", "mixed-pilot_commit", levels=TARGETS)[1] for b in ("grpo", "dapo")}
+    assert over["grpo"]["high"] < 1 < over["dapo"]["low"]
+    assert grpo["value"] < 1 < grpo["high"]
+    assert (
+        f"PODS is {ga['value']:.1f} times as fast as GRPO-GA, and not faster than plain GRPO ({grpo['value']:.2f}x); "
+        f"Pilot-Commit takes {over['dapo']['value']:.1f} times fewer rollouts than DAPO, and more than GRPO "
+        f"({over['grpo']['value']:.2f}x)" in text
+    )
