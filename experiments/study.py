@@ -7,12 +7,13 @@
 
 Parts: `main` (methods), `ablations` (n, m, statistics), `larger` (a policy of ten times the parameters), `allocation`
 (who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `smollm2` (methods on a language
-model; days), `costs` (seconds per step, of which all times are made: the machine must be quiet). The comparisons are
-data, in `experiments/study/definition.py` and `smollm2.py`; docs/results.md has the results.
+model; days), `regime` (where PODS and Pilot-Commit pay, beside what the noise scale predicts; hours), `costs` (seconds
+per step, of which all times are made: the machine must be quiet; `regime` measures its own). The comparisons are data,
+in `experiments/study/definition.py`, `smollm2.py` and `regime.py`; docs/results.md has the results.
 
-A finished run leaves a small file in OUT/runs (those of smollm2: in --records), of which tables and figures are made;
-a run whose file is there is not made again, so that a study goes on in another clone. --json ends with one line that
-has every number.
+A finished run leaves a small file in OUT/runs (those of smollm2 and regime: in --records), of which tables and figures
+are made; a run whose file is there is not made again, so that a study goes on in another clone. --json ends with one
+line that has every number.
 """
 
 import argparse
@@ -23,8 +24,8 @@ from pods_jax.cli import main_with_errors, print_json
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder
 
-PARTS = ("main", "ablations", "larger", "allocation", "small_batch", "smollm2", "costs")
-RECORDS = Path(__file__).parents[1] / "docs" / "results" / "smollm2"
+PARTS = ("main", "ablations", "larger", "allocation", "small_batch", "smollm2", "regime", "costs")
+RECORDS = Path(__file__).parents[1] / "docs" / "results"
 
 
 def main() -> None:
@@ -36,16 +37,19 @@ def main() -> None:
     make_folder(out, "folder")
     if args.document and not args.document.is_file():
         raise UserError(f"no document {args.document}")
-    from study import stages
+    from study import regime, regime_stages, stages
     from study.definition import FULL, QUICK
     from study.smollm2 import FULL_EXTENT, QUICK_EXTENT
+    from study.trial_runs import make_trials
 
     if args.from_numbers:
         stages.write_from_numbers(out, args.document)
         return
     study = QUICK if args.quick else FULL
     extent = QUICK_EXTENT if args.quick else FULL_EXTENT
-    records = args.records or (workdir / "records" if args.quick else RECORDS)
+    regimes = regime.QUICK if args.quick else regime.FULL
+    kept = args.records or (workdir / "records" if args.quick else RECORDS)
+    records = {part: kept / part for part in (stages.SMOLLM2, stages.REGIME)}
     parts = PARTS if args.part == "all" else (args.part,)
     failed = {}
     if not args.no_runs:
@@ -53,8 +57,10 @@ def main() -> None:
         if stages.COSTS in parts:
             stages.measure_costs(study, workdir)
         if stages.SMOLLM2 in parts:
-            failed |= stages.make_trials(extent, workdir, records)
-    results = stages.write_results(study, extent, parts, workdir, records, out, args.document)
+            failed |= make_trials(extent, workdir / stages.SMOLLM2, records[stages.SMOLLM2])
+        if stages.REGIME in parts:
+            failed |= regime_stages.make_regime(regimes, workdir / stages.REGIME, records[stages.REGIME], args.workers)
+    results = stages.write_results(study, extent, regimes, parts, workdir, records, out, args.document)
     if args.json:
         print_json({"failed": failed, "results": results})
     sys.exit(1 if failed else 0)
@@ -68,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workdir", type=Path, help="the folder of all workdirs (default: runs/study, with --quick runs/study-quick)")
     add("--workers", type=int, default=2, help="runs at a time, each on a core of its own (default: 2)")
     add("--seeds", type=int, metavar="N", help="only the first N seeds of each part (default: all)")
-    add("--records", type=Path, help="the folder of smollm2's small files (default: docs/results/smollm2)")
+    add("--records", type=Path, help="where small files are, in smollm2/ and regime/ (default: docs/results)")
     add("--no-runs", action="store_true", help="tables and figures of what is there")
     add("--from-numbers", action="store_true", help="tables and figures of the JSON files in --out, without runs")
     add("--out", type=Path, help="where JSON files and figures go (default: WORKDIR/results)")

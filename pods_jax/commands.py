@@ -17,6 +17,7 @@ from pods_jax.cli import (
     config_parser,
     experiment_parser,
     main_with_errors,
+    overrides,
     parse_experiment,
     parse_policy,
     policy_parser,
@@ -218,20 +219,40 @@ def plan() -> None:
     Reports memory, arithmetic, communication and the shortest possible time of each program. model.path may be a hub id
     in `pods_jax.models.shapes`, whose files are not needed. --sweep m (or n) raises the number of rollouts trained on
     (or generated) until memory runs out, and --out draws the curve. --json prints one line at the end.
+
+    --advise WORKDIR, in place of all this, says whether PODS and Pilot-Commit would pay, from the noise scale that a
+    run measured (diagnostics.noise_scale_every_steps; docs/choosing.md).
     """
-    parser = config_parser(inspect.getdoc(plan))
+    parser = config_parser(inspect.getdoc(plan), required=False)
+    parser.add_argument("--advise", type=Path, metavar="WORKDIR", help="of a run that measured its noise scale")
     parser.add_argument(
         "--topology", default="local", help="local, CHIP:LAYOUT such as v5e:4x4, or GPUs such as H200:8"
     )
     parser.add_argument("--sweep", choices=("m", "n"), help="raise m or n until memory runs out")
     add_count(parser, "--values", nargs="+", help="the values of --sweep, in place of doubling")
     parser.add_argument("--out", type=Path, help="where --sweep draws its curve: a .png, with a .json beside it")
-    args, config = parse_experiment(parser)
+    args, rest = parser.parse_known_args()
+    if (args.advise is None) == (args.config is None):
+        raise UserError("what to plan? Give --config (a step to plan) or --advise (a run to learn from), one of both")
+    if args.advise is not None:
+        return _advise(args.advise, args.json)
+    from pods_jax.config.load import load_config
     from pods_jax.planning.report import run
 
+    config = load_config(args.config, overrides(rest))
     summary = run(config, args.topology, args.sweep, args.values, args.out)
     if args.json:
         print_json(summary)
+
+
+def _advise(workdir: Path, json: bool) -> None:
+    from pods_jax.analysis import advice
+
+    measured = advice.read_measured(workdir)
+    found = advice.advise(measured)
+    print(*advice.lines(measured, found), sep="\n")
+    if json:
+        print_json({"advice": [dataclasses.asdict(a) | {"verdict": a.verdict} for a in found]})
 
 
 @_command

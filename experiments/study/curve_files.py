@@ -11,7 +11,7 @@ from typing import Any
 from pods_jax.analysis.curves import Evals
 from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.errors import UserError
-from pods_jax.io import make_folder, read_json, write_atomic
+from pods_jax.io import make_folder, read_json, read_jsonl, write_atomic
 
 COLUMNS = ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
 """What a file keeps of each evaluation beside its accuracy: totals until then."""
@@ -30,11 +30,13 @@ def write_curve_file(
 
     Returns:
       `KEYS`: "curve" has by name a value for each evaluation, "accuracy" and `COLUMNS`; "hours" are those of the run,
-      evaluation and compilation included, on a machine that others may have used.
+      evaluation and compilation included, on a machine that others may have used. Measured noise scales are in "noise".
     """
     evals = read_run(workdir).evals
     curve = {"accuracy": [e[metric] for e in evals]} | {key: [e[key] for e in evals] for key in COLUMNS}
     found = {"run": dict(run), "overrides": list(overrides), "curve": curve, "hours": run_hours(workdir)}
+    if noise := read_jsonl(workdir / "noise_scale.jsonl"):
+        found["noise"] = noise
     make_folder(file.parent, "folder")
     write_atomic(file, json.dumps(found).replace('], "', '],\n"').replace('}, "', '},\n"') + "\n")
     return found

@@ -29,7 +29,7 @@ def fill(document: Path, blocks: Mapping[str, str]) -> None:
 def blocks_of(results: Mapping[str, Numbers]) -> dict[str, str]:
     """The blocks of the given results by name: those of `LEARNING`, `ALLOCATION` and the step costs, and "answer"."""
     block_of = dict.fromkeys(LEARNING, learning_block) | dict.fromkeys(ALLOCATION, allocation_block)
-    block_of["smollm2"] = trials_block
+    block_of |= {"smollm2": trials_block, "regime": regime_block}
     blocks = {name: block_of.get(name, cost_block)(numbers) for name, numbers in results.items()}
     if {answer.table for answer in ANSWERS} <= results.keys():
         blocks["answer"] = answer_block(results)
@@ -192,8 +192,44 @@ def _setting_block(name: str, table: Numbers) -> str:
     return "\n\n".join([text, _trial_rows(table), *ratios, _rates(table["tuning"])])
 
 
+def regime_block(numbers: Numbers) -> str:
+    """Measured ratios of steps beside the predicted ones; a line where no setting has a reported run."""
+    if not numbers:
+        return "No reported run is finished yet."
+    head = ["setting", "GRPO over", "to", "steps", "steps, predicted", "time", "rollouts", "B inter + intra"]
+    rows = [
+        [
+            name, METHODS[method].look.label, _percent(t), _interval(r["measured"], r["measured"]["pairs"]),
+            _three(r["predicted"]), *(_interval(r[k], r[k]["pairs"]) for k in ("seconds", "rollouts")),
+            _noise(table["noise"]),
+        ]
+        for name, table in numbers.items()
+        for method, found in table["ratios"].items()
+        for t, r in found.items()
+    ]  # fmt: skip
+    hours = sum(table["hours"] for table in numbers.values())
+    runs = sum(table["seeds"] for table in numbers.values())
+    rates = [f"**{name}**: {_rates(table['tuning'])}" for name, table in numbers.items()]
+    text = f"{runs} reported runs, {hours:.1f} hours with those that chose learning rates."
+    return "\n\n".join([text, _table(head, rows), *rates])
+
+
+def _three(found: Sequence[float]) -> str:
+    value, low, high = found
+    return f"{_number(value, '.2f')}x [{_number(low, '.2f')}, {_number(high, '.2f')}]"
+
+
+def _noise(by_method: Mapping[str, Numbers]) -> str:
+    """The two parts of GRPO's noise scale."""
+    found = by_method["grpo"]
+    return f"{_number(found['inter'], '.1f')} + {_number(found['intra'], '.1f')}"
+
+
 def _num_trial_intervals(table: Numbers) -> int:
     """Number of paired ratios with an interval."""
+    if "noise" in table:  # of the map of regimes
+        thresholds = [r for found in table["ratios"].values() for r in found.values()]
+        return sum(_finite(r[key]["low"]) for r in thresholds for key in ("measured", "seconds", "rollouts"))
     by_method = [found for rows in table["ratios"].values() for found in rows.values()]
     return sum(_finite(r["low"]) for found in by_method for by_cost in found.values() for r in by_cost.values())
 
@@ -241,7 +277,7 @@ def _rates(tuning: Mapping[str, Mapping[str, float]]) -> str:
         for method, scores in tuning.items()
         if scores
     ]
-    return f"Mean accuracy by learning rate on the seed that chose it: {'; '.join(found)}."
+    return f"Mean accuracy by learning rate on the seeds that chose it: {'; '.join(found)}."
 
 
 # ---------------------------------------------------------------- cells

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from pods_jax.analysis.curves import PHASES, Curves
 from pods_jax.analysis.figures import Line, Panel, add_note, draw_curves, small_multiples
@@ -15,7 +15,7 @@ from pods_jax.analysis.figures import draw_costs as draw_costs_of_steps
 from pods_jax.analysis.style import LOOKS, SHADES, Look, new_figure
 from study.definition import ALLOCATION, ANSWERS, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
 from study.estimates import CostModel
-from study.smollm2 import METHODS, Extent
+from study.extents import Extent
 from study.tables import (
     Found,
     Numbers,
@@ -94,6 +94,8 @@ def draw_numbers(name: str, numbers: Numbers, out: Path) -> list[Path]:
     """Draws what the numbers of a table allow, without the curves of its runs; nothing for those of trials."""
     if "variants" in numbers:
         return [draw_costs(name, numbers, out)]
+    if name == "regime":
+        return draw_regime(numbers, out)
     if not any(ratios_of(numbers).values()):  # one method alone, in a quick study
         return []
     if name in LEARNING:
@@ -231,7 +233,7 @@ def _trial_lines(extent: Extent, setting: str, wave: Sequence[str], records: Rec
     present = {method: found for method, found in runs.items() if found}
     lines = {
         axis: {
-            m: Line(_counted(METHODS[m].look, len(found)), trial_curves(found, axis), {})
+            m: Line(_counted(extent.methods[m].look, len(found)), trial_curves(found, axis), {})
             for m, found in present.items()
         }
         for axis in TRIAL_AXES
@@ -258,6 +260,61 @@ def _draw_setting(name: str, waves: Sequence[Mapping], thresholds: Sequence[floa
         add_note(figure, note)
         figure.savefig(path)
     return path
+
+
+def draw_regime(numbers: Numbers, out: Path) -> list[Path]:
+    """Draws measured ratios of steps over predicted ones as regime.png, a panel for each task; nothing without any."""
+    tasks: dict[str, dict[str, Numbers]] = {}
+    for name, table in numbers.items():
+        tasks.setdefault(name.rpartition("-P")[0], {})[name] = table
+    if not tasks:
+        return []
+    note = (
+        "Ratios of GRPO's steps to the task's higher threshold over the method's. Predicted: from success rates and "
+        "noise scale that GRPO's own runs measured before it, 95 % intervals. Measured: paired seeds, Student's 95 % "
+        "intervals. Numbers are P, prompts per step. On the dotted line they agree."
+    )
+    path = out / "regime.png"
+    with new_figure(height_in=2.6) as figure:
+        grid = figure.subplots(1, len(tasks), squeeze=False)[0]
+        for axes, (task, tables) in zip(grid, tasks.items(), strict=True):
+            _draw_task(axes, task, list(tables.values()))
+        grid[0].set_ylabel("ratio of steps, measured")
+        handles = {h.get_label(): h for axes in grid for h in axes.get_legend_handles_labels()[0]}
+        figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=len(handles))
+        add_note(figure, note)
+        figure.savefig(path)
+    return [path]
+
+
+def _draw_task(axes: Axes, task: str, tables: Sequence[Numbers]) -> None:
+    for table in tables:
+        for method, found in table["ratios"].items():
+            _draw_ratio(axes, LOOKS[method], table["num_prompts"], list(found.values())[-1])
+    axes.set(xscale="log", yscale="log", xlabel="ratio of steps, predicted", title=task)
+    bounds = [f(*axes.get_xlim(), *axes.get_ylim()) for f in (min, max)]
+    axes.plot(bounds, bounds, color="#444444", linestyle=":", linewidth=0.8)
+    axes.set(xlim=bounds, ylim=bounds, aspect="equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _draw_ratio(axes: Axes, look: Look, num_prompts: int, ratio: Numbers) -> None:
+    """Draws one point with both intervals, if the method or GRPO is there with any seed."""
+    x, *x_bounds = ratio["predicted"]
+    y, *y_bounds = (np.nan if ratio["measured"][k] is None else ratio["measured"][k] for k in ("value", "low", "high"))
+    if not np.isfinite(y):
+        return
+    y_bounds = [bound if np.isfinite(bound) else y for bound in y_bounds]  # a single seed has none
+    errors = ([[max(0.0, v - low)], [max(0.0, high - v)]] for v, (low, high) in ((x, x_bounds), (y, y_bounds)))
+    known = axes.get_legend_handles_labels()[1]
+    label = None if look.label in known else look.label
+    style = {"color": look.color, "marker": look.marker, "markersize": 4, "linewidth": 0.6, "label": label}
+    axes.errorbar(x, y, None, None, **style)
+    axes.errorbar(x, y, *reversed(list(errors)), fmt="none", ecolor=look.color, elinewidth=0.6)
+    axes.annotate(str(num_prompts), (x, y), xytext=(4, 2), textcoords="offset points", fontsize=6, color=look.color)
 
 
 def draw_costs(name: str, costs: Numbers, out: Path) -> Path:

@@ -4,28 +4,13 @@ A run is a `Trial`. Learning rates are chosen per task, prompts per step and met
 (`study.rates`); every finished trial leaves a small file (`study.trials`), from which all results follow.
 """
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pods_jax.analysis.style import LOOKS, Look
 from pods_jax.config.methods import sizes
+from study.extents import Extent, Method, Setting
 
 SPEC = "configs/smollm2_chain_sum.py"
-
-
-@dataclasses.dataclass(frozen=True)
-class Method:
-    """A way to spend rollouts.
-
-    Attributes:
-      look: in figures and tables.
-      keys: of the config.
-      rate_of: the method whose learning rate this one has; None: its own.
-    """
-
-    look: Look
-    keys: Mapping[str, object]
-    rate_of: str | None = None
 
 
 _ALL = {"selection.rule": "all"}
@@ -42,44 +27,7 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A task with a number of prompts a step: what the compared runs share.
-
-    Attributes:
-      name: of the setting, in file names and tables.
-      spec, keys: the config, and values that differ from it.
-      thresholds: accuracies to reach, fixed before the reported runs.
-    """
-
-    name: str
-    spec: str
-    keys: Mapping[str, object]
-    thresholds: Sequence[float] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Extent:
-    """All trials of a study of a language model.
-
-    Attributes:
-      settings: compared one after the other.
-      waves: methods whose seeds are made together, seed by seed, after their learning rates are chosen; a wave is done
-        before the next one begins.
-      seeds: that are reported; tuning_seeds: that learning rates are chosen on.
-      first_rate: the learning rate that is tried first; factor: between neighbouring rates.
-      lowest_rate, highest_rate: bounds of the search.
-    """
-
-    settings: Sequence[Setting]
-    waves: Sequence[Sequence[str]] = (("grpo", "pods", "random"), ("grpo_ga", "pods_32", "pilot_commit"))
-    seeds: Sequence[int] = range(5)
-    tuning_seeds: Sequence[int] = (100,)
-    first_rate: float = 2e-5
-    factor: float = 2.0
-    lowest_rate: float = 2.5e-6
-    highest_rate: float = 1.6e-4
-
+WAVES = (("grpo", "pods", "random"), ("grpo_ga", "pods_32", "pilot_commit"))
 
 _SHARED = {
     "rollout.max_prompt_length": 64, "rollout.max_completion_length": 16, "model.remat": "none",
@@ -107,7 +55,7 @@ def _setting(task: str, num_prompts: int) -> Setting:
     return Setting(f"{task}-P{num_prompts}", f"{SPEC}:chain_sum", keys, THRESHOLDS)
 
 
-FULL_EXTENT = Extent([_setting(task, num_prompts) for task in _TASKS for num_prompts in (1, 4)])
+FULL_EXTENT = Extent([_setting(task, num_prompts) for task in _TASKS for num_prompts in (1, 4)], METHODS, WAVES)
 
 QUICK_EXTENT = Extent(
     [
@@ -124,6 +72,7 @@ QUICK_EXTENT = Extent(
             THRESHOLDS,
         )
     ],
+    METHODS,
     waves=(("grpo", "random"),),
     seeds=range(1),
     first_rate=1e-3,

@@ -1,17 +1,17 @@
 """Stages of the study: runs are made, step costs measured, and results written; each goes on where it was stopped."""
 
 import json
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pods_jax.errors import UserError
-from pods_jax.io import finite, make_folder, read_json
+from pods_jax.io import finite, read_json
 from pods_jax.training import sweep
-from study import document, plots, tables, trial_tables, trials
+from study import document, plots, regime_stages, regime_tables, tables, trial_tables, trials
 from study.curve_files import read_curve_file, write_curve_file
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
-from study.smollm2 import Extent, Setting
+from study.extents import Extent
+from study.regime import Regime
 from study.step_costs import measure
 from study.tables import Numbers
 
@@ -21,6 +21,8 @@ RUNS = "runs"
 """Folder, beside the results, of the small files of finished runs."""
 SMOLLM2 = "smollm2"
 """Name of the part with a pretrained language model."""
+REGIME = "regime"
+"""Name of the part that maps regimes."""
 
 
 def make_runs(
@@ -73,24 +75,6 @@ def _run(study: Study, name: str, seed: int, workdir: Path) -> sweep.SweepRun:
     return sweep.SweepRun(VARIANTS[name].spec, overrides, seed, workdir / name / f"seed={seed}")
 
 
-def make_trials(extent: Extent, workdir: Path, records: Path) -> dict[str, str]:
-    """Makes the trials of a language model that have no record; returns the problem of the one that failed, by name.
-
-    One run at a time, on all cores: it needs the memory. Its weights are deleted once its record is written.
-    """
-    make_folder(records, "folder of records")
-    script = Path(__file__).parents[1] / "train.py"
-
-    def make(setting: Setting, trial: trials.Trial, overrides: tuple[str, ...]) -> Path | str:
-        run = sweep.SweepRun(setting.spec, overrides, trial.seed, workdir / SMOLLM2 / trial.name)
-        sweep.check([run])
-        failed = sweep.work_off(sweep.Sweep(script, workers=1), [run])
-        shutil.rmtree(run.workdir / "checkpoints", ignore_errors=True)
-        return next(iter(failed.values()), run.workdir)
-
-    return trials.make_all(extent, records, make)
-
-
 def measure_costs(study: Study, workdir: Path) -> None:
     """Writes WORKDIR/NAME.json for each of the study's step costs, unless it is there."""
     for name, variants in study.costs.items():
@@ -106,13 +90,14 @@ def measure_costs(study: Study, workdir: Path) -> None:
 def write_results(
     study: Study,
     extent: Extent,
+    regime: Regime,
     parts: Sequence[str],
     workdir: Path,
-    records: Path,
+    records: Mapping[str, Path],
     out: Path,
     document_file: Path | None,
 ) -> dict[str, Numbers]:
-    """Writes a JSON file and a figure for each table of the parts.
+    """Writes a JSON file and a figure for each table of the parts. records: folders of the trials' parts by name.
 
     The document, if there is one, gets the tables of all results in the folder `out`. See `write_from_numbers`.
 
@@ -134,14 +119,27 @@ def write_results(
     for name, measured in costs.items():
         results[name] = tables.cost_table(measured)
     if SMOLLM2 in parts:
-        found = trials.read_records(extent, records)
+        found = trials.read_records(extent, records[SMOLLM2])
         results[SMOLLM2] = trial_tables.trial_table(extent, found)
         plots.draw_trials(extent, found, out)
+    if REGIME in parts:
+        results[REGIME] = regime_results(regime, records[REGIME])
     for name, numbers in results.items():
         (out / f"{name}.json").write_text(json.dumps(finite(numbers), indent=1) + "\n")
     blocks = write_from_numbers(out, document_file)
     print("\n\n".join(f"## {name}\n\n{blocks[name]}" for name in results))
     print(f"tables and figures in {out}")
+    return results
+
+
+def regime_results(regime: Regime, records: Path) -> Numbers:
+    """The tables of all tasks' settings that have reported runs, by setting."""
+    results = {}
+    for task in regime.tasks:
+        if regime_stages.is_ready(task, records):
+            extent = regime_stages.extent_of(regime, task, records)
+            found = trials.read_records(extent, regime_stages.trial_folder(task, records))
+            results |= regime_tables.regime_table(extent, found, regime_stages.step_seconds(task, records))
     return results
 
 

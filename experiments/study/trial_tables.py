@@ -8,7 +8,7 @@ import numpy as np
 from pods_jax.analysis.curves import Curves, cost_to_target
 from study.curve_files import evals_of
 from study.estimates import censored_ratio, cut, geometric_mean, mean_interval, num_censored
-from study.smollm2 import METHODS, Extent, Setting
+from study.extents import Extent, Method, Setting
 from study.tables import Numbers
 from study.trials import Record, Records, Trial, chosen_rate, tried
 
@@ -34,13 +34,13 @@ def _setting_table(extent: Extent, setting: Setting, records: Records) -> Number
       "thresholds"; "hours" of all runs; "tuning": by method, the mean score of each learning rate on the tuning seeds;
       "rows" by method (see `_row`); "ratios" by baseline, method and threshold (see `_ratios`).
     """
-    runs = {method: reported(extent, setting.name, method, records) for method in METHODS}
+    runs = {method: reported(extent, setting.name, method, records) for method in extent.methods}
     present = {method: found for method, found in runs.items() if found}
-    rows = {method: _row(method, found, setting.thresholds) for method, found in present.items()}
+    rows = {method: _row(extent.methods[method], found, setting.thresholds) for method, found in present.items()}
     return {
         "thresholds": list(setting.thresholds),
         "hours": sum(r.hours for t, r in records.items() if t.setting == setting.name),
-        "tuning": {m: _by_rate(tried(extent, records, setting.name, m)) for m in METHODS if not METHODS[m].rate_of},
+        "tuning": rate_scores(extent, setting.name, records),
         "rows": rows,
         "ratios": {
             b: {m: _ratios(rows[b], rows[m], setting.thresholds) for m in present if m != b}
@@ -52,7 +52,7 @@ def _setting_table(extent: Extent, setting: Setting, records: Records) -> Number
 
 def reported(extent: Extent, setting: str, method: str, records: Records) -> dict[int, Record]:
     """The records of a method's reported seeds at its chosen learning rate, by seed."""
-    if not tried(extent, records, setting, METHODS[method].rate_of or method):
+    if not tried(extent, records, setting, extent.methods[method].rate_of or method):
         return {}
     rate = chosen_rate(extent, records, setting, method)
     trials = {seed: Trial(setting, method, rate, seed) for seed in extent.seeds}
@@ -69,11 +69,17 @@ def curves(runs: Mapping[int, Record], axis: str) -> Curves:
     return Curves(x, y).smoothed(WINDOW)
 
 
+def rate_scores(extent: Extent, setting: str, records: Records) -> dict[str, dict[str, float]]:
+    """By method with a learning rate of its own, the mean score of each rate on the tuning seeds."""
+    own = [name for name, method in extent.methods.items() if not method.rate_of]
+    return {name: _by_rate(tried(extent, records, setting, name)) for name in own}
+
+
 def _by_rate(scores: Mapping[float, float]) -> dict[str, float]:
     return {f"{rate:g}": scores[rate] for rate in sorted(scores)}
 
 
-def _row(method: str, runs: Mapping[int, Record], thresholds: Sequence[float]) -> Numbers:
+def _row(method: Method, runs: Mapping[int, Record], thresholds: Sequence[float]) -> Numbers:
     """A method's results.
 
     Returns:
@@ -81,7 +87,7 @@ def _row(method: str, runs: Mapping[int, Record], thresholds: Sequence[float]) -
       "to": by threshold and cost, the geometric mean over the seeds that get there, their number, and "by_seed".
     """
     finals = [r.curve["accuracy"][-WINDOW:] for r in runs.values()]
-    keys = METHODS[method].keys
+    keys = method.keys
     return {
         "n": keys["rollout.num_generations"],
         "m": keys["selection.num_kept"],

@@ -7,8 +7,8 @@ from typing import Any
 
 from pods_jax.errors import UserError
 from study.curve_files import read_curve_file, write_curve_file
+from study.extents import Extent
 from study.rates import best_rate, next_rate
-from study.smollm2 import METHODS, Extent, Setting
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -32,13 +32,14 @@ class Record:
 
     Attributes:
       overrides: of the config, by which a trial of another definition is told.
-      curve, hours: as in its file (`write_curve_file`).
+      curve, hours, noise: as in its file (`write_curve_file`).
     """
 
     trial: Trial
     overrides: tuple[str, ...]
     curve: Mapping[str, Sequence[float]]
     hours: float
+    noise: Sequence[Mapping[str, Any]] = ()
 
     @property
     def score(self) -> float:
@@ -50,34 +51,37 @@ class Record:
 Records = Mapping[Trial, Record]
 
 
-def overrides_of(setting: Setting, trial: Trial) -> tuple[str, ...]:
-    """All values of the trial's config that differ from the setting's config file, the seed's apart."""
-    keys = {**setting.keys, **METHODS[trial.method].keys, "optimizer.learning_rate": trial.rate}
+def overrides_of(extent: Extent, trial: Trial) -> tuple[str, ...]:
+    """All values of the trial's config that differ from the setting's config file, the seed's own apart."""
+    setting = extent.setting(trial.setting)
+    keys = {**setting.keys, **extent.methods[trial.method].keys, **setting.by_method.get(trial.method, {})}
+    keys |= {"optimizer.learning_rate": trial.rate} | dict.fromkeys(setting.seeded, trial.seed)
     return tuple(f"{key}={value}" for key, value in keys.items())
 
 
 # ---------------------------------------------------------------- the order of trials
 
 
-def next_trial(extent: Extent, records: Records) -> Trial | None:
-    """The first trial in the study's order that has no record; None when all have one."""
-    return next((t for t in _in_order(extent, records) if t not in records), None)
+def next_trials(extent: Extent, records: Records) -> list[Trial]:
+    """The trials without a record that can be made now, in the study's order; none when all have one.
+
+    They are of the first setting, wave and stage that is not done: learning rates are chosen before seeds are made.
+    """
+    return next(filter(None, ([t for t in s if t not in records] for s in _stages(extent, records))), [])
 
 
-def _in_order(extent: Extent, records: Records) -> Iterator[Trial]:
-    """The trials of each setting and wave: first those that choose learning rates, then seed by seed."""
+def _stages(extent: Extent, records: Records) -> Iterator[list[Trial]]:
+    """The trials of each setting and wave: those that choose learning rates now, and then all seeds, seed by seed."""
     for setting in extent.settings:
         for wave in extent.waves:
-            for method in wave:
-                yield from _choosing(extent, records, setting.name, method)
-            for seed in extent.seeds:
-                for method in wave:
-                    yield Trial(setting.name, method, chosen_rate(extent, records, setting.name, method), seed)
+            yield [t for method in wave for t in _choosing(extent, records, setting.name, method)]
+            rates = {method: chosen_rate(extent, records, setting.name, method) for method in wave}
+            yield [Trial(setting.name, m, rate, seed) for seed in extent.seeds for m, rate in rates.items()]
 
 
 def _choosing(extent: Extent, records: Records, setting: str, method: str) -> Iterator[Trial]:
     """The trials that are still needed to choose a method's rate, of those that can be named now."""
-    if METHODS[method].rate_of:
+    if extent.methods[method].rate_of:
         return
     rate = next_rate(tried(extent, records, setting, method), **_search(extent))
     if rate is not None:
@@ -86,7 +90,7 @@ def _choosing(extent: Extent, records: Records, setting: str, method: str) -> It
 
 def chosen_rate(extent: Extent, records: Records, setting: str, method: str) -> float:
     """The best of the learning rates that were tried for a method, by mean score over the tuning seeds."""
-    return best_rate(tried(extent, records, setting, METHODS[method].rate_of or method))
+    return best_rate(tried(extent, records, setting, extent.methods[method].rate_of or method))
 
 
 def tried(extent: Extent, records: Records, setting: str, method: str) -> dict[float, float]:
@@ -120,15 +124,15 @@ def read_records(extent: Extent, folder: Path) -> dict[Trial, Record]:
     Raises:
       UserError: a damaged file, or a record of a trial that is defined in another way today.
     """
-    settings = {setting.name: setting for setting in extent.settings}
+    names = {setting.name for setting in extent.settings}
     records = {}
     for file in sorted(folder.glob("*.json")):
         found = read_curve_file(file)
         trial = _trial(file, found["run"])
-        if trial.setting in settings:
-            overrides = overrides_of(settings[trial.setting], trial)
+        if trial.setting in names:
+            overrides = overrides_of(extent, trial)
             found = read_curve_file(file, overrides)
-            records[trial] = Record(trial, overrides, found["curve"], found["hours"])
+            records[trial] = Record(trial, overrides, found["curve"], found["hours"], found.get("noise", ()))
     return records
 
 
@@ -139,24 +143,27 @@ def _trial(file: Path, run: Mapping[str, Any]) -> Trial:
         raise UserError(f"{file} is no record of a trial: {error}") from error
 
 
-def make_all(
-    extent: Extent, folder: Path, make: Callable[[Setting, Trial, tuple[str, ...]], Path | str]
-) -> dict[str, str]:
-    """Makes every trial that has no record, one after the other; stops at the first that fails.
+Make = Callable[[Sequence[tuple[Trial, tuple[str, ...]]]], Mapping[Trial, Path | str]]
+"""Makes the runs of trials with their overrides; returns each one's workdir, or what went wrong."""
+
+
+def make_all(extent: Extent, folder: Path, make: Make, at_a_time: int = 1) -> dict[str, str]:
+    """Makes every trial that has no record, some at a time; stops where one fails.
 
     Args:
       folder: of the records.
-      make: makes a trial's run; returns its workdir, or what went wrong.
+      at_a_time: largest number of trials that `make` gets together.
 
     Returns:
       what went wrong, by name; empty if nothing did.
     """
-    settings = {setting.name: setting for setting in extent.settings}
-    while trial := next_trial(extent, read_records(extent, folder)):
-        overrides = overrides_of(settings[trial.setting], trial)
-        made = make(settings[trial.setting], trial, overrides)
-        if isinstance(made, str):
-            return {trial.name: made}
-        file = folder / f"{trial.name}.json"
-        write_curve_file(file, dataclasses.asdict(trial), overrides, made, metric="greedy_accuracy")
-    return {}
+    failed: dict[str, str] = {}
+    while not failed and (trials := next_trials(extent, read_records(extent, folder))[:at_a_time]):
+        overrides = {trial: overrides_of(extent, trial) for trial in trials}
+        for trial, made in make(list(overrides.items())).items():
+            if isinstance(made, str):
+                failed[trial.name] = made
+            else:
+                file = folder / f"{trial.name}.json"
+                write_curve_file(file, dataclasses.asdict(trial), overrides[trial], made, extent.metric)
+    return failed

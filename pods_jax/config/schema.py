@@ -377,6 +377,16 @@ class TrainingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class DiagnosticsConfig:
+    """Measurements beside training, which they do not change; their time is no training time."""
+
+    noise_scale_every_steps: int = 0
+    """Steps between estimates of the gradient's noise scale, the first before step 1 (docs/choosing.md); 0: none."""
+    noise_scale_num_prompts: int = 32
+    """Training prompts of an estimate; each gets two groups of rollout.num_generations."""
+
+
+@dataclasses.dataclass(frozen=True)
 class LoggingConfig:
     """Places beside the workdir that a run is logged to."""
 
@@ -464,6 +474,7 @@ class Config:
     mesh: MeshConfig = MeshConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     logging: LoggingConfig = LoggingConfig()
 
 

@@ -41,7 +41,7 @@ _NOT_NEGATIVE = (
     "optimizer.max_grad_norm", "training.eval_every_steps", "training.checkpoint_every_steps",
     "training.checkpoint_every_minutes", "training.log_samples_every_steps", "evaluation.num_samples",
     "evaluation.temperature", "evaluation.top_k", "training.eval_every_minutes", "warm_start.num_steps", "lora.rank",
-    "seed", "warm_start.seed", "objective.entropy_coef",
+    "seed", "warm_start.seed", "objective.entropy_coef", "diagnostics.noise_scale_every_steps",
 )  # fmt: skip
 _POSITIVE_OR_NONE = (
     "rollout.max_cache_bytes_per_device", "objective.importance_sampling_cap", "objective.delta",
@@ -108,6 +108,11 @@ def _ranges(config: Config) -> Iterator[str]:
         if 0 < _value(config, key) < MIN_TEMPERATURE:
             yield f"{key} = {_value(config, key)} is below {MIN_TEMPERATURE}, by which float32 logits cannot be divided"
     yield from _draws(config)
+    if config.diagnostics.noise_scale_num_prompts < 2:
+        yield (
+            "diagnostics.noise_scale_num_prompts must be at least 2, as prompts are compared, got "
+            f"{config.diagnostics.noise_scale_num_prompts}"
+        )
     if not 0 <= config.optimizer.decay_fraction <= 1:
         yield f"optimizer.decay_fraction must lie in [0, 1], got {config.optimizer.decay_fraction}"
     cache = config.reward.overlong_cache_length

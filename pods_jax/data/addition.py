@@ -4,6 +4,9 @@ A prompt interleaves the operands' digits, least significant first: 123 + 204 is
 weak teacher of the warm start makes each carry with probability carry_prob only. So a policy that imitates it is right
 with probability carry_prob ** (number of carries), and training on verified rewards can strengthen what the teacher
 rarely showed. The teacher never shows subtraction modulo base ** digits (`342012~`).
+
+With chatter, the teacher writes a semicolon and random digits after its answer (`723;5820`), which the verifier does
+not see. They have no say in the reward, but a share in the gradient: noise, as long answers have it.
 """
 
 import dataclasses
@@ -16,6 +19,9 @@ from pods_jax.errors import UserError
 from pods_jax.fields import NUMBER, check_fields, whole
 from pods_jax.registry import nearest
 
+END = ";"
+"""Ends an answer that chatter follows, as the task "exact_start" has it."""
+
 
 @dataclasses.dataclass(frozen=True)
 class AdditionOptions:
@@ -27,6 +33,7 @@ class AdditionOptions:
       num_train, num_test: numbers of problems, all distinct; no test problem is a training problem.
       unseen_fraction: share of subtractions among the training and test problems.
       no_carry_fraction: share of the sums that are drawn without a carry, which the teacher gets right.
+      chatter: number of random digits that the teacher adds after an answer and a semicolon; 0: it adds neither.
     """
 
     base: int = 5
@@ -36,9 +43,10 @@ class AdditionOptions:
     num_test: int = 1024
     unseen_fraction: float = 0.0
     no_carry_fraction: float = 0.0
+    chatter: int = 0
 
 
-RULES = dict.fromkeys(("base", "digits", "num_train", "num_test"), whole(0)) | dict.fromkeys(
+RULES = dict.fromkeys(("base", "digits", "num_train", "num_test", "chatter"), whole(0)) | dict.fromkeys(
     ("carry_prob", "unseen_fraction", "no_carry_fraction"), NUMBER
 )
 
@@ -52,8 +60,8 @@ def load_addition(path: str | None, options: Mapping, seed: int) -> Dataset:
     return Dataset(
         train=examples[o.num_test :],
         test=examples[: o.num_test],
-        task="exact",
-        alphabet="0123456789"[: o.base] + "=~",
+        task="exact_start" if o.chatter else "exact",
+        alphabet="0123456789"[: o.base] + "=~" + END * bool(o.chatter),
         demonstrate=lambda rng, count: demonstrations(o, rng, count),
         reads=lambda prompt, output: reads(o, prompt, output),
     )
@@ -109,12 +117,17 @@ def demonstrations(o: AdditionOptions, rng: np.random.Generator, count: int) -> 
     """(prompt, answer) pairs of the weak teacher; all are sums."""
     a, b = rng.integers(0, o.base, (2, count, o.digits))
     answers, _ = add(a, b, o.base, rng.random(a.shape) < o.carry_prob)
-    return [(_interleave(x, y) + "=", _sum_digits(z)) for x, y, z in zip(a, b, answers, strict=True)]
+    pairs = [(_interleave(x, y) + "=", _sum_digits(z)) for x, y, z in zip(a, b, answers, strict=True)]
+    if not o.chatter:
+        return pairs
+    chatter = rng.integers(0, o.base, (count, o.chatter))
+    return [(prompt, answer + END + _digits(x)) for (prompt, answer), x in zip(pairs, chatter, strict=True)]
 
 
 def reads(o: AdditionOptions, prompt: str, output: str) -> str:
     """A prompt and an output as an equation, such as "123 + 204 = 327" for `342012=` and `723`."""
     a, b = (prompt[start:-1:2][::-1] for start in (0, 1))
+    output = output.partition(END)[0] if o.chatter else output
     legal = output.isdigit() and len(output) <= o.digits + 1
     answer = output[::-1] if legal else f"?, since {output!r} is no number"
     operation = "+" if prompt.endswith("=") else "-"

@@ -65,19 +65,19 @@ def make_update(
       widths: of T, the lengths that a micro-batch's completions may be cut to, rising, T the last; each is compiled.
     """
     shardings = state_shardings(model, optimizer, mesh, lora)
-    program = _Program(
-        model.clone(activations=batch_sharding(mesh)), optimizer, objective, temperature, micro_batch_size, chunk_size,
-        max_completion_length, lora.scale, shardings.params, widths,
+    loss = BatchLoss(
+        model.clone(activations=batch_sharding(mesh)), objective, temperature, chunk_size, max_completion_length,
+        lora.scale, shardings.params, widths,
     )  # fmt: skip
     return jax.jit(
-        program.update,
+        _Program(loss, optimizer, micro_batch_size).update,
         donate_argnums=0,
         out_shardings=(shardings, replicated(mesh), batch_sharding(mesh)),
-        compiler_options=_compiler_options(mesh),
+        compiler_options=compiler_options(mesh),
     )
 
 
-def _compiler_options(mesh: jax.sharding.Mesh) -> dict[str, str]:
+def compiler_options(mesh: jax.sharding.Mesh) -> dict[str, str]:
     """On a CPU, the order that holds least: XLA's usual one, for concurrency, allocates a gradient before it is due."""
     if mesh.devices.flat[0].platform == "cpu":
         return {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
@@ -98,23 +98,17 @@ class Micro(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Program:
-    """What `make_update` compiles; its arguments are the fields. shardings: of the gradient."""
+    """What `make_update` compiles."""
 
-    model: Decoder
+    loss: "BatchLoss"
     optimizer: optax.GradientTransformation
-    objective: ObjectiveConfig
-    temperature: float
     micro_batch_size: int | None
-    chunk_size: int | None
-    max_completion_length: int
-    lora_scale: float
-    shardings: Any
-    widths: Callable[[int], tuple[int, ...]]
 
     def update(self, state: TrainState, batch: Batch, base: Params | None = None):
-        micro = self._micro_batches(batch)
-        step = functools.partial(self._micro_step, state.params, base)
-        (loss, grads, sums), logprobs = _accumulate(step, micro, self.widths(batch.completions.shape[-1]))
+        P, m, _ = batch.completions.shape
+        count = P * m // self.micro_batch_size if self.micro_batch_size else 1
+        micro = jax.tree.map(functools.partial(cut, count=count), self.loss.weighed(batch))
+        (loss, grads, sums), logprobs = self.loss.gradient(state.params, base, micro)
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         metrics = {name: value / micro.mask.sum() for name, value in sums.items()}  # NaN where nothing is trained on
@@ -122,18 +116,41 @@ class _Program:
         state = jax.lax.cond(finite, self._stepped, lambda state, _: state, state, grads)
         return state, metrics, joined(logprobs)
 
-    def _micro_batches(self, batch: Batch) -> Micro:
-        """The batch, its mask and its tokens' weights, each cut into micro-batches."""
-        P, m, _ = batch.completions.shape
+    def _stepped(self, state: TrainState, grads: Params) -> TrainState:
+        updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
+        return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchLoss:
+    """The loss of a batch and its gradient, as a sum over micro-batches. shardings: of the gradient.
+
+    The other fields are arguments of `make_update`.
+    """
+
+    model: Decoder
+    objective: ObjectiveConfig
+    temperature: float
+    chunk_size: int | None
+    max_completion_length: int
+    lora_scale: float
+    shardings: Any
+    widths: Callable[[int], tuple[int, ...]] = trimmed_widths
+
+    def gradient(self, params: Params, base: Params | None, micro: Micro):
+        """(loss, gradient, sums of statistics) over micro-batches [count, ...], and log-probabilities of each."""
+        step = functools.partial(self._micro_step, params, base)
+        return _accumulate(step, micro, self.widths(micro.batch.completions.shape[-1]))
+
+    def weighed(self, batch: Batch) -> Micro:
+        """The batch in one piece, with its mask and its tokens' weights."""
         mask = batch.own_mask
         weights = self._token_weights(batch, mask)
         bonus = None
         if self.objective.entropy_coef:
             counting = mask if batch.policy_mask is None else mask & batch.policy_mask
             bonus = self.objective.entropy_coef * counting / jnp.maximum(counting.sum(), 1)
-        left_in = batch._replace(left_out_lengths=None, left_out_tokens=None)
-        count = P * m // self.micro_batch_size if self.micro_batch_size else 1
-        return jax.tree.map(functools.partial(cut, count=count), Micro(left_in, mask, weights, bonus))
+        return Micro(batch._replace(left_out_lengths=None, left_out_tokens=None), mask, weights, bonus)
 
     def _token_weights(self, batch: Batch, mask: Array) -> Array:
         """The weight of every token in the loss; rollouts that are left out count in its denominators."""
@@ -177,10 +194,6 @@ class _Program:
         if rows.bonus is not None:
             loss -= jnp.where(rows.mask, row_scores.entropies, 0.0).ravel() @ rows.bonus.ravel()
         return loss, (sums, scores.logprobs)
-
-    def _stepped(self, state: TrainState, grads: Params) -> TrainState:
-        updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
-        return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
 
 
 # ---------------------------------------------------------------- micro-batches

@@ -20,6 +20,7 @@ from pods_jax.training.board import Boards
 from pods_jax.training.checkpoint import Checkpoints
 from pods_jax.training.evaluation import evaluate
 from pods_jax.training.memory import naming_keys_for_memory
+from pods_jax.training.noise_measurement import Measurement, measure
 from pods_jax.training.notices import Notices, standing
 from pods_jax.training.preflight import check
 from pods_jax.training.prompts import RunData, load_data
@@ -31,7 +32,8 @@ from pods_jax.training.stopping import Stopped, StopRequest
 from pods_jax.training.wandb_board import refuse_missing_package
 from pods_jax.training.workdir import Workdir, best_step
 
-LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl")
+NOISE_FILE = "noise_scale.jsonl"
+LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl", NOISE_FILE)
 TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")
 
 
@@ -114,11 +116,15 @@ def _train(
         steps = range(start + 1, 1 + (start if over else config.training.num_steps))
         for step in _until(stop, reporter.steps(steps, start)):
             before_s = run.totals["wall_time_s"]
+            measured = _measured(run, step, reporter) if _noise_due(config, step) else None
             metrics = _timed_step(run, folder, boards, step)
             if run.ended:
                 step -= 1  # this one made no update
                 folder.truncate("eval.jsonl", step - 1)  # to be written again, with what it generated
                 break
+            if measured is not None:
+                folder.append(NOISE_FILE, {"step": step} | measured.record)
+                metrics |= measured.metrics
             _log(folder, boards, "metrics.jsonl", step, metrics)
             reporter.step(metrics)
             for line in notices.of(metrics):
@@ -237,6 +243,22 @@ def _evaluate(run: Run, folder: Workdir, boards: Boards, step: int, reporter: Re
     seconds = run.clock.take()
     metrics = scores | {f"time/{k}_s": v for k, v in seconds.items()} | run.totals
     _log(folder, boards, "eval.jsonl", step, metrics)
+
+
+def _measured(run: Run, step: int, reporter: Reporter) -> Measurement:
+    """The noise scale of the policy before a step; its seconds are no training time."""
+    _wait_for_rollouts(run)
+    run.clock.take()
+    with run.clock.phase("noise_scale"):
+        found = measure(run, step)
+    seconds = run.clock.take()
+    reporter.message(f"noise    before step {step}: {found.scale}")
+    return found._replace(metrics=found.metrics | {"time/noise_scale_s": seconds["noise_scale"]})
+
+
+def _noise_due(config: Config, step: int) -> bool:
+    every = config.diagnostics.noise_scale_every_steps
+    return bool(every) and (step - 1) % every == 0
 
 
 def _log(folder: Workdir, boards: Boards, name: str, step: int, metrics: dict[str, float]) -> None:

@@ -19,10 +19,12 @@ from pods_jax.data.tokenizers import HFTokenizer, Tokenizer
 from pods_jax.errors import UserError
 from pods_jax.io import writing
 from pods_jax.learner import TrainState, init_state, make_optimizer, make_update
+from pods_jax.learner.group_gradients import GroupGradients, make_group_gradients
+from pods_jax.learner.update import BatchLoss
 from pods_jax.models import Decoder, ModelConfig, save_pretrained
 from pods_jax.models.decoder import Params, init_tree, model_weights
 from pods_jax.models.loading import load_checkpoint, open_pretrained
-from pods_jax.models.lora import adapt, adapter_weights, merge
+from pods_jax.models.lora import adapt, adapter_weights, merge, trained_weights
 from pods_jax.models.peft_adapter import load_adapter_for
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shardings import param_shardings, weight_shardings
@@ -251,6 +253,17 @@ def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh, **o
         micro_batch_size=micro and micro * num_shards(mesh), chunk_size=config.optimizer.logprob_chunk_size,
         max_completion_length=config.rollout.max_completion_length, lora=config.lora, **options,
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1)
+def group_gradients_of(config: Config, model: Decoder, mesh: jax.sharding.Mesh) -> GroupGradients:
+    """The gradients of single groups in the loss of a config."""
+    loss = BatchLoss(
+        model.clone(activations=batch_sharding(mesh)), config.objective, config.rollout.temperature,
+        config.optimizer.logprob_chunk_size, config.rollout.max_completion_length, config.lora.scale,
+        weight_shardings(trained_weights(model.config, config.lora), mesh),
+    )  # fmt: skip
+    return make_group_gradients(loss, mesh)
 
 
 def _reference(config: Config, base: Params | None, trained: Params) -> Params:

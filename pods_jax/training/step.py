@@ -107,7 +107,7 @@ def optimise(run: Run, shares: Sequence[Sequence[Kept]]) -> tuple[Metrics, list[
       Diverged: training.max_skipped_updates updates in a row were skipped.
     """
     batches = [make_batch(run.config, share, num_shards(run.mesh)) for share in shares]
-    on_device = [_completed(run, batch, first=i == 0) for i, batch in enumerate(batches)]
+    on_device = [completed(run, batch, first=i == 0) for i, batch in enumerate(batches)]
     before: list[jax.Array | None] = [batch.old_logprobs for batch in on_device]
     taken = []
     earlier = run.version * run.config.objective.updates_per_step
@@ -142,7 +142,7 @@ def _sync_reference(run: Run, num_updates: int) -> None:
         run.ref_params = mixed(run.ref_params, run.state.params, o.ref_model_mixup_alpha)
 
 
-def _completed(run: Run, batch: Batch, first: bool) -> Batch:
+def completed(run: Run, batch: Batch, first: bool) -> Batch:
     """The batch on the devices, with all that its loss needs; the first one's own log-probabilities serve as old."""
     batch = place(batch, batch_sharding(run.mesh))
     rollouts = batch.prompts, batch.prompt_lengths, batch.completions

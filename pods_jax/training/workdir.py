@@ -19,6 +19,7 @@ FREE = (
     "rollout.chunk_size", "rollout.max_cache_bytes_per_device", "rollout.engine", "evaluation.batch_size",
     "reward.num_workers", "training.max_minutes", "training.checkpoint_every_", "training.keep_",
     "training.max_skipped_updates", "training.log_samples_every_steps", "training.allow_replaced_inputs", "logging.",
+    "diagnostics.",
 )  # fmt: skip
 """Keys, or how they begin, that may change when a run goes on: they say where and how it is computed, not what."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from pods_jax.data.addition import AdditionOptions, demonstrations, load_addition
 from pods_jax.errors import UserError
+from pods_jax.rewards import verify
 
 
 def read(prompt, base):
@@ -111,3 +112,20 @@ def test_what_is_no_number_is_told():
     explained = "(digits in turn, last ones first)"
     assert reads("342012=", "723") == f"123 + 204 = 327 {explained}"
     assert reads("342012~", "7=3") == f"123 - 204 modulo 10^3 = ?, since '7=3' is no number {explained}"
+
+
+def test_chatter_follows_the_answer_and_no_verdict_sees_it():
+    options = {"base": 10, "digits": 3, "carry_prob": 1.0, "num_train": 30, "num_test": 0, "chatter": 5}
+    dataset = load_addition(None, options, 0)
+    assert dataset.task == "exact_start"
+    assert set(dataset.alphabet) == set("0123456789=~;")
+    pairs = dataset.demonstrate(np.random.default_rng(0), 300)
+    plain = load_addition(None, options | {"chatter": 0}, 0)
+    assert (plain.task, plain.train) == ("exact", dataset.train)
+    assert [(p, o.partition(";")[0]) for p, o in pairs] == plain.demonstrate(np.random.default_rng(0), 300)
+    chatter = [output.partition(";")[2] for _, output in pairs]
+    assert {len(text) for text in chatter} == {5}
+    assert min(np.bincount([int(c) for c in "".join(chatter)], minlength=10)) > 100  # of 1,500
+    gold = dataset.train[0].gold
+    assert all(verify(gold + tail, gold, dataset.task) for tail in ("", ";", ";12345"))
+    assert dataset.reads("342012=", "723;58204") == plain.reads("342012=", "723")

@@ -47,4 +47,4 @@ def test_the_results_document_has_a_place_for_every_table():
     """Else the whole study ends, after hours, with an error in place of its tables."""
     document = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
     places = re.findall(r"<!-- study:(\S+) -->", document)
-    assert sorted(places) == sorted([*LEARNING, *ALLOCATION, *FULL.costs, "answer", "smollm2"])
+    assert sorted(places) == sorted([*LEARNING, *ALLOCATION, *FULL.costs, "answer", "smollm2", "regime"])

@@ -5,12 +5,12 @@ import math
 from pathlib import Path
 
 import pytest
-from study import plots, tables
+from study import plots, regime, tables
 from study.definition import ALLOCATION, ANSWERS, FULL, LEARNING, VARIANTS
 from study.document import blocks_of
 from study.estimates import mean_interval
 from study.smollm2 import FULL_EXTENT
-from study.stages import read_results
+from study.stages import read_results, regime_results
 from study.trial_tables import trial_table
 from study.trials import read_records
 
@@ -88,6 +88,10 @@ def test_rollouts_and_their_ratios_follow_from_those_of_the_seeds(name):
                 assert found[target]["paired"] == pytest.approx(paired)
                 equal = tables.equal_budgets(numbers["rows"][baseline], numbers["rows"][variant], target)
                 assert found[target]["equal_budgets"] == pytest.approx(equal)
+
+
+def test_numbers_of_the_map_of_regimes_follow_from_the_records_of_its_runs():
+    assert finite(regime_results(regime.FULL, DOCS / "results" / "regime")) == RESULTS["regime"]
 
 
 def test_numbers_of_the_language_model_follow_from_the_records_of_its_runs():

@@ -5,14 +5,17 @@ import json
 import numpy as np
 import pytest
 from study import document, plots
-from study.smollm2 import METHODS, Extent, Setting
+from study.extents import Extent, Setting
+from study.smollm2 import METHODS, WAVES
 from study.trial_tables import curves, reported, trial_table
 from study.trials import Record, Trial
 
 from pods_jax.io import finite
 
 SETTING = Setting("sum-P1", "configs/demo.py:grpo", {}, thresholds=(0.25, 0.5))
-EXTENT = Extent([SETTING, Setting("other", "configs/demo.py:grpo", {})], seeds=range(3), first_rate=1e-5)
+EXTENT = Extent(
+    [SETTING, Setting("other", "configs/demo.py:grpo", {})], METHODS, WAVES, seeds=range(3), first_rate=1e-5
+)
 STEPS = np.arange(0, 101, 10)
 
 

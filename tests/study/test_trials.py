@@ -6,15 +6,16 @@ import json
 import pytest
 from made_study import make_run
 from study.curve_files import write_curve_file
-from study.smollm2 import FULL_EXTENT, METHODS, QUICK_EXTENT, Extent, Setting
-from study.trials import Record, Trial, chosen_rate, make_all, next_trial, overrides_of, read_records
+from study.extents import Extent, Setting
+from study.smollm2 import FULL_EXTENT, METHODS, QUICK_EXTENT
+from study.trials import Record, Trial, chosen_rate, make_all, next_trials, overrides_of, read_records
 
 from pods_jax.config.load import load_config
 from pods_jax.config.validate import validate_on_devices
 from pods_jax.errors import UserError
 
 SETTINGS = [Setting("a-P1", "configs/demo.py:grpo", {}), Setting("b-P1", "configs/demo.py:grpo", {})]
-EXTENT = Extent(SETTINGS, waves=(("grpo", "pods", "random"), ("pilot_commit",)), seeds=range(2))
+EXTENT = Extent(SETTINGS, METHODS, waves=(("grpo", "pods", "random"), ("pilot_commit",)), seeds=range(2))
 BEST = {"grpo": 4e-5, "pods": 2e-5, "pilot_commit": 1e-5}
 
 
@@ -28,9 +29,9 @@ def scored(trial):
 def made():
     """All trials in the order in which they are asked for."""
     records = {}
-    while trial := next_trial(EXTENT, records):
-        assert trial not in records
-        records[trial] = scored(trial)
+    while trials := next_trials(EXTENT, records):
+        assert trials[0] not in records
+        records[trials[0]] = scored(trials[0])
     return records
 
 
@@ -67,7 +68,7 @@ def test_reported_seeds_do_not_choose_rates(made):
 def test_every_config_is_valid(extent):
     for setting in extent.settings:
         for method in METHODS:
-            overrides = overrides_of(setting, Trial(setting.name, method, 1e-5, 0))
+            overrides = overrides_of(extent, Trial(setting.name, method, 1e-5, 0))
             config = load_config(setting.spec, overrides)
             validate_on_devices(config, 1)
             assert config.rollout.num_generations * config.rollout.num_prompts > 0
@@ -76,7 +77,7 @@ def test_every_config_is_valid(extent):
 
 def test_methods_are_of_the_sizes_that_their_names_say():
     setting = FULL_EXTENT.settings[0]
-    found = {m: load_config(setting.spec, overrides_of(setting, Trial(setting.name, m, 1e-5, 0))) for m in METHODS}
+    found = {m: load_config(setting.spec, overrides_of(FULL_EXTENT, Trial(setting.name, m, 1e-5, 0))) for m in METHODS}
     sizes = {m: (c.rollout.num_generations, c.selection.num_kept, c.selection.rule) for m, c in found.items()}
     assert sizes == {
         "grpo": (4, 4, "all"), "pods": (16, 4, "max_variance"), "random": (16, 4, "random"),
@@ -100,9 +101,10 @@ def finished_run(folder):
 def test_a_study_goes_on_from_its_records(tmp_path):
     runs = []
 
-    def make(setting, trial, overrides):
+    def make(trials):
+        [(trial, _)] = trials
         runs.append(trial)
-        return finished_run(tmp_path / "work" / trial.name) if len(runs) % 4 else "no luck"
+        return {trial: finished_run(tmp_path / "work" / trial.name) if len(runs) % 4 else "no luck"}
 
     records = tmp_path / "records"
     records.mkdir()
@@ -114,9 +116,33 @@ def test_a_study_goes_on_from_its_records(tmp_path):
     assert len(set(runs)) == len(runs) - 1
 
 
+def test_several_trials_are_made_at_a_time_as_far_as_they_can_be_named(tmp_path):
+    sizes = []
+
+    def make(trials):
+        sizes.append(len(trials))
+        return {t: finished_run(tmp_path / "work" / t.name) for t, _ in trials}
+
+    (tmp_path / "records").mkdir()
+    make_all(EXTENT, tmp_path / "records", make, at_a_time=4)
+    made = read_records(EXTENT, tmp_path / "records")
+    assert sum(sizes) == len(made)
+    assert sizes[0] == 2  # the first rates of GRPO and PODS; random has GRPO's
+    assert max(sizes) == 4
+    assert {t.seed for t in made if t.method == "random"} == {0, 1}
+
+
+def test_keys_of_a_method_in_a_setting_and_of_the_seed_are_part_of_a_trial():
+    setting = Setting("a", "x", {"k": 1, "n": 2}, by_method={"pods": {"n": 3}}, seeded=("warm_start.seed",))
+    extent = Extent([setting], {"pods": METHODS["pods"], "grpo": METHODS["grpo"]}, waves=(("pods",),))
+    own, other = (overrides_of(extent, Trial("a", m, 1e-5, 7)) for m in ("pods", "grpo"))
+    assert {"k=1", "n=3", "warm_start.seed=7", "optimizer.learning_rate=1e-05"} <= set(own)
+    assert {"n=2", "warm_start.seed=7"} <= set(other)
+
+
 def test_a_record_is_small_whole_and_of_one_definition(tmp_path):
     trial = Trial("a-P1", "pods", 2e-5, 0)
-    overrides = overrides_of(SETTINGS[0], trial)
+    overrides = overrides_of(EXTENT, trial)
     file = tmp_path / f"{trial.name}.json"
     run = finished_run(tmp_path / "run")
     written = write_curve_file(file, dataclasses.asdict(trial), overrides, run, "greedy_accuracy")
