@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 
 import jax
 import jax.numpy as jnp
@@ -188,6 +189,9 @@ def test_gradients_of_layers_are_held_only_once_they_are_due():
     model = Decoder(dataclasses.replace(CONFIG, **sizes), remat="full")
     state = jax.eval_shape(lambda: start(model))
     short = jax.tree.map(lambda x: x[..., :8] if x.ndim == 3 else x, batch())
-    held = compiled(model, chunk_size=16).lower(state, short).compile().memory_analysis().temp_size_in_bytes
+    # The code generator that most tests use holds more.
+    usual = {"xla_cpu_use_fusion_emitters": True} if "fusion_emitters" in os.environ["XLA_FLAGS"] else None
+    program = compiled(model, chunk_size=16).lower(state, short).compile(usual)
+    held = program.memory_analysis().temp_size_in_bytes
     gradient, table = (sum(x.size * 4 for x in jax.tree.leaves(tree)) for tree in (state.params, state.params["embed"]))
     assert gradient < held < gradient + table

@@ -25,9 +25,11 @@ SETTINGS = re.compile(
 
 
 def prose(document):
-    """The text without tables, commands and the two sections on how runs are made, on one line."""
+    """The text without tables, commands and the sections on how runs are made, on one line."""
     text = re.sub(r"<!-- study:.*?<!-- end -->|```.*?```", "", document, flags=re.DOTALL)
-    text = re.sub(r"## (Protocol|A pretrained language model)\n.*?(?=\n## )", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r"## (Protocol|A pretrained language model|A map of regimes)\n.*?(?=\n## )", "", text, flags=re.DOTALL
+    )
     return re.sub(r"\s+", " ", text)
 
 
