@@ -64,7 +64,7 @@ class Extent:
     tuning_seeds: Sequence[int] = (100,)
     first_rate: float = 2e-5
     factor: float = 2.0
-    lowest_rate: float = 2.5e-6
+    lowest_rate: float = 6.25e-7
     highest_rate: float = 1.6e-4
 
     def setting(self, name: str) -> Setting:
