@@ -166,7 +166,7 @@ def transferred(components: Float[np.ndarray, "N 3"], measured: Factors, other: 
     A negative estimate of inter or intra counts as 0, and one of the signal as nearly 0.
     """
     noise = np.maximum(components[..., 1:], 0.0)
-    signal = np.maximum(components[..., 0], 1e-9 * noise.sum(-1))
+    signal = np.maximum(components[..., 0], 1e-9 * noise.sum(-1) + 1e-300)
     contrast = (signal + noise[..., 0]) / measured.square
     score = np.maximum(noise[..., 1] - contrast * measured.spread, 0.0) / measured.noise
     new = signal * (other.mean / measured.mean) ** 2

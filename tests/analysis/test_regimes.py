@@ -124,6 +124,9 @@ def test_the_measured_method_predicts_itself_and_no_signal_has_a_finite_ratio():
     other = factors(pods(16, 4), RATES, SHARES)
     [ratio] = step_ratio(transferred(lost, own, own), transferred(lost, own, other), 4)
     assert 1 < ratio < 20
+    nothing = -np.ones((1, 3))  # as a draw from imprecise estimates may be
+    [ratio] = step_ratio(transferred(nothing, own, own), transferred(nothing, own, other), 4)
+    assert 0 < ratio < 20
 
 
 def test_success_rates_are_those_of_the_prompts_not_of_their_few_rollouts():
