@@ -94,6 +94,15 @@ def test_pf_ppo_draws_in_proportion_to_its_weights(rule, weights):
     )
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("invalid", [0, jnp.nan, jnp.inf])
+def test_pf_ppo_squares_rewards_of_any_size(scale, invalid):
+    """Their squares are beyond float32."""
+    rewards = jnp.float32([0, scale, 2 * scale, 0]).at[3].set(invalid)
+    indices = draws("pf_ppo_pow", rewards, 2, jax.random.split(KEY, 4000))
+    np.testing.assert_allclose(np.bincount(np.ravel(indices), minlength=4) / 8000, [0, 0.2, 0.8, 0], atol=0.03)
+
+
 def test_pf_ppo_draws_equally_where_all_rewards_are_zero():
     indices = draws("pf_ppo_pow", jnp.zeros(8).at[5].set(jnp.nan), 4, jax.random.split(KEY, 4000))
     expected = np.array([1, 1, 1, 1, 1, 0, 1, 1]) / 7
