@@ -63,6 +63,19 @@ def test_a_loop_that_may_end_early_runs_as_often_as_is_said():
     assert 9 * 3 * N * N * F32 <= ten - once < 9 * 5 * N * N * F32  # two operands and a result; a CPU copies on top
 
 
+@pytest.mark.parametrize("dear_first", [False, True])
+def test_of_branches_the_dearest_counts(dear_first):
+    """One branch multiplies matrices twice, the other returns its argument."""
+
+    def dear(x):
+        return jnp.sin(x @ x) @ x
+
+    branches = (dear, jnp.negative) if dear_first else (jnp.negative, dear)
+    program = compiled(lambda which, x: jax.lax.cond(which[0] > 0, *branches, x), (1,), (N, N))
+    alone = moved_bytes(compiled(dear, (N, N)).as_text())
+    assert alone <= moved_bytes(program.as_text()) < 1.5 * alone
+
+
 def test_an_embedding_is_read_a_row_for_each_token():
     program = compiled(lambda e, ids: e[ids.astype(int)], (50_000, N), (8,))
     assert moved_bytes(program.as_text()) < 10 * 8 * N * F32
