@@ -2,6 +2,7 @@
 
 import pytest
 
+from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.planning import arithmetic
 from pods_jax.planning.arithmetic import estimates, gpus
@@ -26,7 +27,7 @@ def test_an_estimate_is_of_all_runs_of_a_step_on_each_device(monkeypatch, name, 
     )  # fmt: skip
     monkeypatch.setattr(arithmetic, "run_shapes", lambda config, devices: None)
     monkeypatch.setattr(arithmetic, "programs", lambda run: [program])
-    (found,) = estimates(None, "H200", [None] * 4)
+    (found,) = estimates(Config(), "H200", [None] * 4)
     assert found.compute_s == pytest.approx(3 * 6e12 / 4 / CHIPS["H200"].flops_per_s)
     assert found.memory_s == pytest.approx(reads / CHIPS["H200"].hbm_bytes_per_s)
     assert found.bytes == 100 + 20 + 7
