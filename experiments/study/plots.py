@@ -70,13 +70,14 @@ def draw_allocation_curves(name: str, workdir: Path, out: Path) -> Path:
 
 
 def _draw_pairs(name: str, curves: Mapping[str, Curves], x_label: str, path: Path, note: str) -> Path:
-    """Draws the method that a table is about beside each other one, up to twice the shorter run."""
+    """Draws the method that a table is about beside each other one, up to twice the shorter run; a point of each."""
     anchor = ANCHORS[name] if ANCHORS[name] in curves else next(iter(curves))
     levels, inset = (THRESHOLDS, INSET) if name in LEARNING else (TARGETS, None)
     panel = Panel(x_label, "accuracy (%)", thresholds=levels, inset=inset)
     panels = {}
     for other in (v for v in curves if v != anchor):
-        end = 2 * min(curves[anchor].x[-1], curves[other].x[-1])
+        pair = curves[anchor].x, curves[other].x
+        end = max(2 * min(x[-1] for x in pair), *(x[0] for x in pair))
         lines = [Line(_look(name, v), _until(curves[v], end), {}) for v in (anchor, other)]
         panels[f"{lines[0].look.label} and {lines[1].look.label}"] = (lines, panel)
     small_multiples(path, panels, columns=min(3, max(2, len(panels))), note=note)
