@@ -61,6 +61,16 @@ class Outputs:
         own = {"completion_ids": self.completion_ids, "lengths": self.lengths, "last_turns": self._last_turns}
         return dict(self.columns) | own
 
+    def take(self, rows: Sequence[int]) -> "Outputs":
+        """A batch of these rows alone."""
+
+        def own(values: Sequence[Any] | None) -> Sequence[Any] | None:
+            return values and [values[row] for row in rows]
+
+        names = ("texts", "completion_ids", "correct", "lengths", "truncated", "last_turns", "environment_rewards")
+        columns = {name: own(values) for name, values in self.columns.items()}
+        return dataclasses.replace(self, columns=columns, **{name: own(getattr(self, name)) for name in names})
+
     @property
     def _last_turns(self) -> Sequence[str]:
         return self.texts if self.last_turns is None else self.last_turns

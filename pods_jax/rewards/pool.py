@@ -73,7 +73,7 @@ class RewardPool:
         deadline_s: float | int = 5.0,
         columns: Mapping[str, Sequence[Any]] | None = None,
     ) -> list[Verdict]:
-        """Verdicts in the order of the outputs.
+        """Verdicts in the order of the outputs. A line in the log says when many of them are none (see `note`).
 
         An output gets the reason "timeout" if its verifier uses more than `deadline_s` of processor time, "wall
         timeout" if the verifier waits for `WALL_FACTOR` times as long, "crashed" if the verifier raises or dies, and
@@ -87,6 +87,19 @@ class RewardPool:
           UserError: the task is unknown, the verifier cannot use a gold, or no worker can load the verifier.
           RuntimeError: the pool is closed, or belongs to the parent of this forked process.
         """
+        verdicts = self.verdicts(outputs, golds, task, deadline_s, columns)
+        self.note(task, verdicts)
+        return verdicts
+
+    def verdicts(
+        self,
+        outputs: Sequence[str],
+        golds: Sequence[str],
+        task: str,
+        deadline_s: float | int = 5.0,
+        columns: Mapping[str, Sequence[Any]] | None = None,
+    ) -> list[Verdict]:
+        """`score`, without a line in the log."""
         if os.getpid() != self._process_id:
             raise RuntimeError("a RewardPool belongs to the process that made it: make another one in a forked child")
         verifier = find_verifier(task)
@@ -104,8 +117,11 @@ class RewardPool:
         verified = self._threads.map(lambda chunk: self._verify(task, chunk, deadline_s), chunks)
         for place, verdict in zip(undecided, itertools.chain.from_iterable(verified), strict=True):
             verdicts[place] = verdict
-        self._troubles.note(task, verdicts)
         return verdicts
+
+    def note(self, task: str, verdicts: Sequence[Verdict]) -> None:
+        """Logs a line when many of a task's verdicts are none, and another when this changes."""
+        self._troubles.note(task, verdicts)
 
     def close(self) -> None:
         """Ends the workers at once; outputs that other threads are verifying get "closed"."""

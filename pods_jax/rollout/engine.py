@@ -17,7 +17,7 @@ from pods_jax.config.schema import Config, RolloutConfig, parse_section, raise_p
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, Params
 from pods_jax.registry import load_named
-from pods_jax.rollout.sampler import DRAWING, Completions, generate
+from pods_jax.rollout.sampler import DRAWING, Completions, OnEnded, generate
 from pods_jax.rollout.stop_strings import StopStrings
 
 JIT = "jit"
@@ -32,6 +32,8 @@ class Orders(NamedTuple):
       prompt_ids, first_samples: [P] names for random numbers: of the prompt, and of its first rollout; the following
         rollouts have the following numbers.
       key: root of the random numbers. An engine that cannot name its random numbers ignores these three.
+      on_ended: told, from the thread of the call, of rollouts that have ended while others go on; they are verified
+        meanwhile. An engine that delivers all at once ignores it.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -39,6 +41,7 @@ class Orders(NamedTuple):
     prompt_ids: Sequence[int]
     first_samples: Sequence[int]
     key: Key[jax.Array, ""]
+    on_ended: OnEnded | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +161,7 @@ class JitEngine:
             sharding=s.sharding,
             chunk_size=s.config.chunk_size,
             max_cache_bytes_per_device=s.config.max_cache_bytes_per_device,
+            on_ended=orders.on_ended,
         )
 
     def release(self) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -51,6 +51,9 @@ class Completions(NamedTuple):
         return self.lengths if self.loss_mask is None else self.loss_mask.sum(-1)
 
 
+OnEnded = Callable[[Completions, Bool[np.ndarray, "P n"]], None]
+"""Takes the completions so far, and which of them have ended: these no longer change."""
+
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Arguments of `generate` about the draw; the config's sections have them under the same names."""
 
@@ -77,6 +80,7 @@ def generate(
     sharding: jax.sharding.NamedSharding | None = None,
     chunk_size: int = 64,
     max_cache_bytes_per_device: int | None = None,
+    on_ended: OnEnded | None = None,
 ) -> Completions:
     """Completions of every prompt.
 
@@ -102,6 +106,7 @@ def generate(
       sharding: of the prompts (default: the first device); see `pods_jax.parallel.batch_sharding`.
       chunk_size: tokens after which finished rollouts are dropped and the cache grows; from T on, one program does all.
       max_cache_bytes_per_device: more rollouts than fit take turns (`pods_jax.rollout.passes`); None: all fit.
+      on_ended: called before each pass that begins when some have ended.
 
     Raises:
       UserError: the budget does not hold one rollout; or an argument is not what is asked for above.
@@ -130,7 +135,7 @@ def generate(
         room=make_room(counts, token_bytes, longest, max_new_tokens, devices, chunk_size, max_cache_bytes_per_device),
         sharding=sharding,
     )
-    return complete(job, counts)
+    return complete(job, counts, on_ended)
 
 
 def no_completions(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:
@@ -169,8 +174,8 @@ class Job:
         return np.where(layout.rows < 0, -1, self.firsts[layout.groups][:, None] + layout.rows).astype(np.int32)
 
 
-def complete(job: Job, counts: Sequence[int]) -> Completions:
-    """The completions of all passes. counts: rollouts of each prompt."""
+def complete(job: Job, counts: Sequence[int], on_ended: OnEnded | None) -> Completions:
+    """The completions of all passes. counts: rollouts of each prompt; on_ended: see `generate`."""
     T = job.room.max_new_tokens
     completions = no_completions(counts, T, job.drawing.pad_id)
     if job.drawing.reshapes:
@@ -180,10 +185,18 @@ def complete(job: Job, counts: Sequence[int]) -> Completions:
     while start < T and any(map(len, going)):
         found = job.room.passes(going, start)
         for one in found:
+            if on_ended is not None and (ended := _ended(completions)).any():
+                on_ended(completions, ended)
             decode_pass(job, one, completions)
         start = found[0].goal
         going = [np.flatnonzero(group) for group in completions.truncated]
     return completions
+
+
+def _ended(completions: Completions) -> Bool[np.ndarray, "P n"]:
+    """Which rollouts no later pass takes on."""
+    decoded, full = completions.lengths > 0, completions.lengths == completions.tokens.shape[-1]
+    return decoded & ~completions.truncated | full
 
 
 def decode_pass(job: Job, one: Pass, completions: Completions) -> None:

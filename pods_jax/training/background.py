@@ -11,6 +11,7 @@ import numpy as np
 from pods_jax.groups import Request, unpack_prompt
 from pods_jax.rollout import Completions
 from pods_jax.rollout.sampler import no_completions
+from pods_jax.training.experience import Early
 from pods_jax.training.threads import DaemonThreads
 
 OF_TURNS = ("loss_mask", "environment_rewards", "last_turns")
@@ -23,12 +24,14 @@ class Round(NamedTuple):
     Attributes:
       version: of the policy that generated it; seconds: the time that it took.
       completions: None where there are no requests.
+      early: gives what was read of them while others were generated.
     """
 
     requests: Sequence[Request]
     completions: Completions | None
     version: int
     seconds: float = 0.0
+    early: Early = dict
 
 
 class Ahead:

@@ -1,7 +1,8 @@
 """Requests to verified groups: sample on the devices; decode, verify and reward on the host."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +38,37 @@ class Verified(NamedTuple):
     parts: dict[str, np.ndarray]
 
 
+class Share(NamedTuple):
+    """R rollouts of P prompts, group by group.
+
+    Attributes:
+      prompts, samples: [R] the place of each among P completions of n rollouts.
+      columns: [R] each, the fields of their examples by name (see `columns_of`).
+    """
+
+    prompts: np.ndarray
+    samples: np.ndarray
+    columns: Mapping[str, Sequence[Any]]
+
+    def take(self, rows: Sequence[int]) -> "Share":
+        """These rows alone."""
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        return Share(self.prompts[rows], self.samples[rows], columns)
+
+
+class Read(NamedTuple):
+    """A completion that was decoded and verified."""
+
+    text: str
+    verdict: Verdict
+
+
+Early = Callable[[], Mapping[int, Read]]
+"""Gives what was read of a share before it was whole, by the numbers of its rows."""
+
+NOTHING: Mapping[int, Read] = MappingProxyType({})
+
+
 @dataclasses.dataclass(frozen=True)
 class Rewarder:
     """Decodes, verifies and rewards completions.
@@ -55,64 +87,93 @@ class Rewarder:
     prefill: str = ""
 
     def __call__(
-        self, completions: Completions, examples: Sequence[Prompt | Example], counts: Sequence[int] | None = None
-    ) -> Verified:
+        self, completions: Completions, examples: Sequence[Prompt | Example], counts: Sequence[int] | None = None,
+        early: Early = dict,
+    ) -> Verified:  # fmt: skip
         """All completions, verified by all processes together; arguments as in `verify_share`."""
-        return gathered(self.verify_share(completions, examples, counts))
+        return gathered(self.verify_share(completions, examples, counts, early))
 
     def verify_share(
-        self, completions: Completions, examples: Sequence[Prompt | Example], counts: Sequence[int] | None = None
-    ) -> Verified:
+        self, completions: Completions, examples: Sequence[Prompt | Example], counts: Sequence[int] | None = None,
+        early: Early = dict,
+    ) -> Verified:  # fmt: skip
         """This process's share of the completions [P, n, T], each verified against its example; flat, group by group.
 
         Args:
           completions: the token axis has the length limit as its length.
           examples: P prompts or examples.
           counts: the number of real rows of each example (default: all n).
+          early: gives what was read of the share while others were generated.
         """
-        _, n, T = completions.tokens.shape
-        counts = [n] * len(examples) if counts is None else counts
-        real = np.arange(n) < np.array(counts)[:, None]
-        own = own_share(sum(counts))
-        examples = [e for e, count in zip(examples, counts, strict=True) for _ in range(count)][own]
-        examples = self.examples_of(examples)
-        rows = zip(completions.tokens[real][own], completions.lengths[real][own], strict=True)
-        completion_ids = [row[:length].tolist() for row, length in rows]
-        texts = [self.tokenizer.decode(ids) for ids in completion_ids]
-        outputs = Outputs(
-            texts=texts,
-            completion_ids=completion_ids,
-            columns=columns_of(examples),
-            correct=(),
-            lengths=completions.lengths[real][own].tolist(),
-            truncated=completions.truncated[real][own].tolist(),
-            max_length=T,
-            **self._of_turns(completions, real, own, completion_ids),
-            prefill=self.prefill,
-            overlong_cache_length=self.config.overlong_cache_length,
-        )
-        verdicts = self._verdicts(outputs)
+        counts = [completions.tokens.shape[1]] * len(examples) if counts is None else counts
+        share = self.share(examples, counts)
+        known = early()
+        outputs = self._outputs(completions, share, known)
+        verdicts = self._all_verdicts(outputs, known)
         outputs = dataclasses.replace(outputs, correct=[v.correct for v in verdicts])
         rewards, parts = compose(outputs, weights_of(self.config.parts), dict(self.config.functions))
         reasons = [v.reason for v in verdicts]
         formatted = list(map(FORMATS[self.config.format], outputs.as_read))
-        return _columns(texts, outputs.correct, reasons, [v.answer for v in verdicts], rewards, formatted, parts)
+        answers = [v.answer for v in verdicts]
+        return _columns(outputs.texts, outputs.correct, reasons, answers, rewards, formatted, parts)
+
+    def share(self, examples: Sequence[Prompt | Example], counts: Sequence[int]) -> Share:
+        """The rollouts that this process verifies. counts: the number of each example's."""
+        own = own_share(sum(counts))
+        prompts = np.repeat(np.arange(len(counts)), counts)[own]
+        samples = np.array([sample for count in counts for sample in range(count)], int)[own]
+        return Share(prompts, samples, columns_of(self.examples_of([examples[p] for p in prompts])))
+
+    def read(self, completions: Completions, share: Share, rows: Sequence[int]) -> dict[int, Read]:
+        """These rows of a share, decoded and verified, by their numbers."""
+        outputs = self._outputs(completions, share.take(rows))
+        return dict(zip(rows, map(Read, outputs.texts, self._verdicts(outputs)), strict=True))
 
     def examples_of(self, prompts: Sequence[Prompt | Example]) -> list[Example]:
         """The examples of prompts; examples stay as they are."""
         return [self.examples[p.index] if isinstance(p, Prompt) else p for p in prompts]
 
+    def _outputs(self, completions: Completions, share: Share, known: Mapping[int, Read] = NOTHING) -> Outputs:
+        """The completions of a share, before verification. known: what was read of it before."""
+        place = share.prompts, share.samples
+        rows = zip(completions.tokens[place], completions.lengths[place], strict=True)
+        completion_ids = [row[:length].tolist() for row, length in rows]
+        return Outputs(
+            texts=[
+                known[row].text if row in known else self.tokenizer.decode(ids)
+                for row, ids in enumerate(completion_ids)
+            ],
+            completion_ids=completion_ids,
+            columns=share.columns,
+            correct=(),
+            lengths=completions.lengths[place].tolist(),
+            truncated=completions.truncated[place].tolist(),
+            max_length=completions.tokens.shape[-1],
+            **self._of_turns(completions, place, completion_ids),
+            prefill=self.prefill,
+            overlong_cache_length=self.config.overlong_cache_length,
+        )
+
     def _of_turns(
-        self, completions: Completions, real: np.ndarray, own: slice, completion_ids: Sequence[Sequence[int]]
+        self, completions: Completions, place: tuple[np.ndarray, np.ndarray], completion_ids: Sequence[Sequence[int]]
     ) -> dict[str, Sequence[Any]]:
         """The fields of `Outputs` that rollouts of several turns have."""
         if completions.loss_mask is None:
             return {}
-        starts = completions.last_turns[real][own]
+        starts = completions.last_turns[place]
         return {
             "last_turns": [self.tokenizer.decode(ids[at:]) for ids, at in zip(completion_ids, starts, strict=True)],
-            "environment_rewards": completions.environment_rewards[real][own].tolist(),
+            "environment_rewards": completions.environment_rewards[place].tolist(),
         }
+
+    def _all_verdicts(self, outputs: Outputs, known: Mapping[int, Read]) -> list[Verdict]:
+        """Verdicts on all outputs; only those that are not known are verified."""
+        rows = range(len(outputs.texts))
+        rest = [row for row in rows if row not in known]
+        new = dict(zip(rest, self._verdicts(outputs.take(rest)), strict=True))
+        verdicts = [new[row] if row in new else known[row].verdict for row in rows]
+        self.pool.note(self.task, verdicts)
+        return verdicts
 
     def _verdicts(self, outputs: Outputs) -> list[Verdict]:
         """Verifiers see the prefill too; functions of the user's get the outputs as they are, as TRL's do."""
@@ -120,7 +181,7 @@ class Rewarder:
             outputs = dataclasses.replace(outputs, prefill="")
         texts = outputs.as_read
         golds = outputs.columns["gold"]
-        return self.pool.score(texts, golds, self.task, self.config.deadline_s, columns=outputs.arguments())
+        return self.pool.verdicts(texts, golds, self.task, self.config.deadline_s, columns=outputs.arguments())
 
 
 def gathered(own: Verified) -> Verified:
@@ -168,11 +229,14 @@ def training_params(config: RolloutConfig) -> SamplingParams:
 
 
 def verified_groups(
-    rewarder: Rewarder, requests: Sequence[Request], completions: Completions, version: int
+    rewarder: Rewarder, requests: Sequence[Request], completions: Completions, version: int, early: Early = dict
 ) -> list[Group]:
-    """One verified group a request, in order. version: of the policy that generated the completions."""
+    """One verified group a request, in order.
+
+    version: of the policy that generated the completions; early: see `Rewarder.verify_share`.
+    """
     counts = [request.count for request in requests]
-    verified = rewarder(completions, [request.prompt for request in requests], counts)
+    verified = rewarder(completions, [request.prompt for request in requests], counts, early)
     ends = np.cumsum(counts)
     rows = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
     places = zip(requests, range(len(requests)), rows, strict=True)

@@ -23,8 +23,10 @@ from pods_jax.objective import estimate_advantages
 from pods_jax.parallel import batch_sharding, num_shards, place
 from pods_jax.rewards.parts import normalize_then_sum, weights_of
 from pods_jax.rollout.engine import Orders, SamplingParams
+from pods_jax.rollout.sampler import OnEnded
 from pods_jax.selection import select, selection_statistics
 from pods_jax.training.background import Round
+from pods_jax.training.early_reading import early_reading
 from pods_jax.training.experience import orders_of, training_params, verified_groups
 from pods_jax.training.metrics import (
     candidate_metrics,
@@ -205,9 +207,10 @@ def _in_turn(run: Run, step: int) -> Iterator[Round]:
         while True:
             requests = run.allocator.requests(run.stream)
             claim(taken, requests)
-            with run.clock.phase("sample"):
-                completions = run.generate(*_task(run, requests, step)) if requests else None
-            yield Round(requests, completions, run.version)
+            with early_reading(run.rewarder, requests) as early, run.clock.phase("sample"):
+                task = _task(run, requests, step, early.submit)
+                completions = run.generate(*task) if requests else None
+            yield Round(requests, completions, run.version, early=early.result)
     finally:
         run.engine.release()
 
@@ -249,9 +252,11 @@ def _broken_promise(run: Run, what: str) -> UserError:
     return UserError(f"allocation '{run.config.allocation.name}' has asks_ahead = True, and {what}")
 
 
-def _task(run: Run, requests: Sequence[Request], step: int) -> tuple[Orders, SamplingParams, list[Example]]:
-    """The requests of a step as `Run.generate` takes them."""
-    orders = orders_of(requests, step_keys(run.config.seed, step)[0])
+def _task(
+    run: Run, requests: Sequence[Request], step: int, on_ended: OnEnded | None = None
+) -> tuple[Orders, SamplingParams, list[Example]]:
+    """The requests of a step as `Run.generate` takes them. on_ended: see `Orders`."""
+    orders = orders_of(requests, step_keys(run.config.seed, step)[0])._replace(on_ended=on_ended)
     examples = run.rewarder.examples_of([request.prompt for request in requests])
     return orders, training_params(run.config.rollout), examples
 
@@ -259,7 +264,7 @@ def _task(run: Run, requests: Sequence[Request], step: int) -> tuple[Orders, Sam
 def _verified(run: Run, done: Round) -> list[Group]:
     """The groups of a round, verified and rewarded."""
     with run.clock.phase("verify"):
-        groups = verified_groups(run.rewarder, done.requests, done.completions, done.version)
+        groups = verified_groups(run.rewarder, done.requests, done.completions, done.version, done.early)
     if run.config.objective.reward_beta:
         with run.clock.phase("sample"):
             run.wait_for_devices()

@@ -40,7 +40,8 @@ def generate_turns(
     Raises:
       UserError: the environment fails, or the chat template does not take its observations.
     """
-    rollouts = Rollouts(generate(orders, sampling), orders.prompts, orders.counts, tokenizer, environment.role)
+    first = generate(orders._replace(on_ended=None), sampling)  # with a turn no rollout has ended
+    rollouts = Rollouts(first, orders.prompts, orders.counts, tokenizer, environment.role)
     ids = np.asarray(orders.prompt_ids)[rollouts.prompt]
     samples = rollouts.sample + np.asarray(orders.first_samples)[rollouts.prompt]
     with DaemonThreads(environment.num_threads) as threads:

@@ -1,6 +1,7 @@
 """What passes hold, how far they go, and that they change no completion, however uneven the lengths are."""
 
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -225,6 +226,27 @@ def test_the_cache_that_is_computed_again_is_the_one_that_was_there(monkeypatch)
         for one, other in zip(again.cache, there.cache, strict=True):
             np.testing.assert_allclose(one.k[real.ravel(), ..., :7], other.k[real.ravel(), ..., :7], atol=1e-5)
             np.testing.assert_allclose(one.v[real.ravel(), :, :7], other.v[real.ravel(), :, :7], atol=1e-5)
+
+
+def test_rollouts_that_have_ended_are_told_of_before_the_next_pass_and_change_no_more():
+    told = []
+    whole = sample(1, on_ended=lambda c, ended: told.append((ended, jax.tree.map(np.copy, c))))
+    masks = [ended for ended, _ in told]
+    assert len(masks) > 2
+    for before, after in itertools.pairwise(masks):
+        assert (before <= after).all()
+    for ended, then in told:
+        for name in ("tokens", "logprobs", "lengths", "truncated"):
+            np.testing.assert_array_equal(getattr(then, name)[ended], getattr(whole, name)[ended], err_msg=name)
+    assert not masks[-1][np.arange(10) >= np.array(COUNTS)[:, None]].any()
+    in_the_last = (whole.lengths > 0) & ~masks[-1]
+    assert 0 < in_the_last.sum() < masks[-1].sum()
+
+
+def test_one_pass_tells_of_nothing():
+    told = []
+    sample(on_ended=lambda *a: told.append(a))
+    assert not told
 
 
 @pytest.mark.slow

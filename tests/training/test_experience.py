@@ -23,10 +23,13 @@ def run(tiny):
 
 
 def test_pilots_and_commits_together_are_the_groups_of_one_request(run, monkeypatch):
-    verified, score = [], run.rewarder.pool.score
-    monkeypatch.setattr(
-        run.rewarder.pool, "score", lambda texts, *rest, **more: verified.extend(texts) or score(texts, *rest, **more)
-    )
+    verified, verdicts = [], run.rewarder.pool.verdicts
+
+    def recording(texts, *rest, **more):
+        verified.extend(texts)
+        return verdicts(texts, *rest, **more)
+
+    monkeypatch.setattr(run.rewarder.pool, "verdicts", recording)
     a, b = run.stream.next(2)
     run.engine.update_params(3)
 

@@ -29,6 +29,38 @@ def test_as_many_calls_as_threads_are_under_way_at_once():
         assert sorted(threads.map(together.wait, [5] * 3)) == [0, 1, 2]
 
 
+def test_an_error_drops_the_calls_that_wait():
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def call():
+        begun.set()
+        return goes_on.wait(5)
+
+    def submit_and_fail(futures):
+        with DaemonThreads() as thread:
+            futures += [thread.submit(call), thread.submit(call)]
+            begun.wait(5)
+            raise KeyError
+
+    futures = []
+    with pytest.raises(KeyError):
+        submit_and_fail(futures)
+    assert futures[1].cancelled()
+    goes_on.set()
+    assert futures[0].result(timeout=5)
+
+
+def test_a_call_that_was_cancelled_is_left_out():
+    goes_on, called = threading.Event(), []
+    with DaemonThreads() as thread:
+        thread.submit(goes_on.wait)
+        assert thread.submit(called.append, 1).cancel()
+        last = thread.submit(called.append, 2)
+        goes_on.set()
+        last.result(timeout=5)
+    assert called == [2]
+
+
 def test_a_hung_function_keeps_no_interrupted_process_alive():
     script = """
 import signal, threading
