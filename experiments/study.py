@@ -34,7 +34,7 @@ def main() -> None:
     out = args.out or workdir / "results"
     if not args.from_numbers:
         make_folder(workdir, "workdir")
-    make_folder(out, "folder")
+        make_folder(out, "folder")
     if args.document and not args.document.is_file():
         raise UserError(f"no document {args.document}")
     from study import regime, regime_stages, stages

@@ -150,9 +150,11 @@ def write_from_numbers(out: Path, document_file: Path | None) -> dict[str, str]:
       the blocks by name.
 
     Raises:
-      UserError: the document has no place for one of them.
+      UserError: the folder has no numbers, or the document has no place for one of them.
     """
     results = read_results(out)
+    if not results:
+        raise UserError(f"{out} has no numbers of the study: JSON files such as main.json")
     for name, numbers in results.items():
         plots.draw_numbers(name, numbers, out)
     blocks = document.blocks_of(results)

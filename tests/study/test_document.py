@@ -10,12 +10,13 @@ from study.definition import ALLOCATION, ANSWERS, FULL, LEARNING, VARIANTS
 from study.document import blocks_of
 from study.estimates import mean_interval
 from study.smollm2 import FULL_EXTENT
-from study.stages import read_results, regime_results
+from study.stages import read_results, regime_results, write_from_numbers
 from study.trial_tables import trial_table
 from study.trials import read_records
 
 from pods_jax.analysis import paper
 from pods_jax.analysis.published_file import reader
+from pods_jax.errors import UserError
 from pods_jax.io import finite, read_json
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,6 +28,12 @@ def test_the_tables_of_the_document_are_those_of_the_numbers():
     assert RESULTS
     for name, block in blocks_of(RESULTS).items():
         assert f"<!-- study:{name} -->\n{block}\n<!-- end -->" in TEXT, name
+
+
+def test_a_folder_without_numbers_is_refused(tmp_path):
+    with pytest.raises(UserError, match="nowhere has no numbers of the study"):
+        write_from_numbers(tmp_path / "nowhere", None)
+    assert not any(tmp_path.iterdir())
 
 
 def test_every_figure_of_the_document_is_there():
