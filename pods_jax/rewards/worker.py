@@ -47,6 +47,8 @@ def main() -> None:
         # The first line feed ends anything that a verifier may have written into the pipe.
         replies.write(b"\n" + json.dumps(reply).encode() + b"\n")
         replies.flush()
+    if os.getpgrp() == process:
+        os.killpg(process, signal.SIGKILL)  # the pool's process is gone: what verifiers have forked goes too
 
 
 def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:

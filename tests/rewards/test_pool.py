@@ -320,6 +320,22 @@ def test_a_program_that_forgets_to_close_leaves_no_worker():
     assert wait_until_gone(pid, limit_s=5)
 
 
+def test_what_a_verifier_has_forked_does_not_outlive_a_killed_program():
+    script = """
+import os, signal, misbehaving_verifiers
+from pods_jax.rewards import RewardPool
+pool = RewardPool(1)
+[worker] = pool.score([""], [""], "process")
+pool.score([""], ["fork and hang"], "misbehave")
+print(worker.answer, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with run_script(script) as program:
+        group = int(program.communicate(timeout=30)[0])
+    assert program.returncode == -signal.SIGKILL
+    assert wait_until_gone(-group, limit_s=5)
+
+
 def test_a_hung_worker_does_not_outlive_a_killed_program(tmp_path):
     pid_file = tmp_path / "pid"
     script = (
