@@ -148,7 +148,6 @@ def main_with_errors(main: Callable[[], None]) -> None:
     """Runs a command line; bad input gives one line on stderr and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would advise to install torch
     try:
-        _refuse_windows()
         keep_programs()
         trim_after_compiling()
         main()
@@ -158,11 +157,6 @@ def main_with_errors(main: Callable[[], None]) -> None:
         sys.exit(_print_error("interrupted; the same command goes on from the last checkpoint", 130))
     finally:
         _bound_the_end()
-
-
-def _refuse_windows() -> None:
-    if sys.platform == "win32":
-        raise UserError("pods_jax needs Linux or macOS (file locks, process groups): on Windows, run it in WSL 2")
 
 
 def _bound_the_end() -> None:
