@@ -114,6 +114,21 @@ def test_weights_are_placed_by_the_mesh(folder):
     assert_trees_equal(params, random_params(LLAMA))
 
 
+def test_layers_are_read_as_a_list_without_their_stacks(folder):
+    mesh = make_mesh(data=1, fsdp=-1)
+    stacked = random_params(LLAMA)
+    for placed in (None, mesh):
+        _, params = load_pretrained(folder, mesh=placed, stacked=False)
+        assert params.keys() == stacked.keys()
+        assert isinstance(params["layers"], list)
+        layers = {name: jnp.stack([layer[name] for layer in params["layers"]]) for name in stacked["layers"]}
+        assert_trees_equal({**params, "layers": layers}, stacked)
+    shardings = param_shardings(LLAMA, mesh)
+    assert params["embed"].sharding == shardings["embed"]
+    down = shardings["layers"]["down"]
+    assert params["layers"][1]["down"].sharding == jax.NamedSharding(mesh, jax.P(*down.spec[1:]))
+
+
 def test_rope_of_transformers_5_means_that_of_4(tmp_path):
     save_pretrained(tmp_path, Decoder(CONFIGS["llama3"]), random_params(CONFIGS["llama3"]))
     rope = {"rope_type": "llama3", "rope_theta": 5e5, **dataclasses.asdict(SCALING)}
