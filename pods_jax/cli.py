@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -155,6 +156,9 @@ def main_with_errors(main: Callable[[], None]) -> None:
         sys.exit(_print_error(str(e), 2))
     except KeyboardInterrupt:
         sys.exit(_print_error("interrupted; the same command goes on from the last checkpoint", 130))
+    except BrokenPipeError:  # the reader of stdout, such as `head`, has all that it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the interpreter still writes at its end
+        sys.exit(128 + signal.SIGPIPE)
     finally:
         _bound_the_end()
 

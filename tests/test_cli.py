@@ -1,6 +1,7 @@
 """The command lines as a user meets them."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,16 @@ def test_bad_input_is_one_line_and_code_2_for_every_script(script, arguments, me
 def test_evaluate_needs_a_checkpoint(tmp_path):
     done = run("evaluate.py", "--config", "configs/demo.py", "--workdir", str(tmp_path))
     assert (done.returncode, done.stderr) == (2, f"error: workdir {tmp_path} holds no checkpoint\n")
+
+
+def test_a_reader_that_has_enough_ends_a_command_quietly():
+    code = """
+from pods_jax import cli
+cli.main_with_errors(lambda: [cli.print_json({"line": i}) for i in range(100_000)])
+"""
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert json.loads(process.stdout.readline()) == {"line": 0}
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 128 + signal.SIGPIPE
