@@ -153,7 +153,7 @@ def _check_task(name: str, task: str) -> None:
 
 
 def _local(path: str | None) -> str | None:
-    return None if path is None else str(local_path(path, "data path"))
+    return str(local_path(path, "data path")) if path else None
 
 
 def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Example, ...]]:

@@ -237,3 +237,8 @@ def test_no_test_problems_are_no_long_prompts(tiny):
     tiny.data.options.num_test = 0
     with pytest.raises(UserError, match="test set: there are no problems in it"):
         load_data(from_mapping(tiny)[0])
+
+
+def test_an_empty_path_is_none_and_not_the_current_folder():
+    with pytest.raises(UserError, match=r"set data\.path to a file"):
+        load_dataset(dataclasses.replace(Config(), data=DataConfig(name="table", path="")))
