@@ -4,6 +4,7 @@ from pathlib import Path
 
 from jax.sharding import Mesh
 
+from pods_jax.cache import release_memory
 from pods_jax.errors import UserError
 from pods_jax.model_files import local_model
 from pods_jax.models import gguf_file, hf
@@ -55,7 +56,9 @@ def load_checkpoint(
     if dtype not in DTYPES:
         raise UserError(f"dtype '{dtype}' is not supported, only {', '.join(DTYPES)}")
     shardings = None if mesh is None else param_shardings(checkpoint.config, mesh)
-    return Decoder(checkpoint.config), read_params(checkpoint, dtype, shardings, stacked)
+    params = read_params(checkpoint, dtype, shardings, stacked)
+    release_memory()  # of the arrays that were read and turned
+    return Decoder(checkpoint.config), params
 
 
 def own_dtype(path_or_repo: str | Path) -> str | None:

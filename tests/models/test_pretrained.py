@@ -11,6 +11,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from pods_jax.errors import UserError
+from pods_jax.models import loading
 from pods_jax.models.config_json import read_config
 from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, init_params, model_weights
 from pods_jax.models.loading import load_pretrained, open_pretrained, own_dtype, save_pretrained, weights_fingerprint
@@ -127,6 +128,13 @@ def test_layers_are_read_as_a_list_without_their_stacks(folder):
     assert params["embed"].sharding == shardings["embed"]
     down = shardings["layers"]["down"]
     assert params["layers"][1]["down"].sharding == jax.NamedSharding(mesh, jax.P(*down.spec[1:]))
+
+
+def test_loading_gives_freed_memory_back(folder, monkeypatch):
+    given_back = []
+    monkeypatch.setattr(loading, "release_memory", lambda: given_back.append(True))
+    load_pretrained(folder)
+    assert given_back == [True]
 
 
 def test_rope_of_transformers_5_means_that_of_4(tmp_path):
