@@ -90,9 +90,18 @@ def _read_by(module: Module, computation: Computation, user: Instruction, name: 
         return _read(module, computation, user.name)
     if user.operation == "fusion":
         inner = module.computations[user.called[0]]
-        numbers = [i for i, operand in enumerate(user.operands) if operand == name]
-        return sum((_read(module, inner, inner.parameter(i)) for i in numbers), 0.0)
+        parameters = [inner.parameter(i) for i, operand in enumerate(user.operands) if operand == name]
+        passed_on = any(_source(inner, inner.root) == parameter for parameter in parameters)
+        beyond = _read(module, computation, user.name) if passed_on else 0.0
+        return sum((_read(module, inner, parameter) for parameter in parameters), beyond)
     return array_bytes(computation.instructions[name].result)
+
+
+def _source(computation: Computation, name: str) -> str:
+    """The value that a chain of new shapes and names starts from."""
+    while (instruction := computation.instructions[name]).operation in _SAME:
+        name = instruction.operands[0]
+    return name
 
 
 def _written(module: Module, computation: Computation, name: str) -> float:
