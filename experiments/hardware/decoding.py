@@ -54,6 +54,7 @@ def least_bytes(c: ModelConfig, rows: int) -> float:
 
 def _program_bytes(topology: str, layers: int, rows: int, room: Room, draw: str) -> float:
     mesh = make_mesh(devices=topology_devices(topology))
+    jax.config.update("jax_exec_time_optimization_effort", 0.0)  # with less, fewer arrays stay on the chip
     config = dataclasses.replace(SHAPES[MODEL], num_hidden_layers=layers)
     shapes = jax.eval_shape(lambda: unstacked(init_params(Decoder(config), jax.random.key(0), "bfloat16")))
     weights = jax.tree.map(lambda x: x.update(sharding=replicated(mesh)), shapes)

@@ -10,6 +10,8 @@ _FREE = frozenset((
 _STARTS = frozenset(("copy-start", *(f"{c}-start" for c in COLLECTIVES)))
 """Their results name their operands as well."""
 _SLICES = ("dynamic-slice", "slice", "gather")
+_SLICE_STARTS = ("slice-start", "dynamic-slice-start")
+"""Likewise: their results are ((operands), slice, context)."""
 _SAME = ("bitcast", "reshape", "get-tuple-element", "optimization-barrier")
 _CALLS = ("while", "conditional", "call", "async-start")
 
@@ -45,6 +47,10 @@ def _bytes_of(module: Module, computation: Computation, instruction: Instruction
         return sum(inner) * (module.trips(instruction, unknown_trips) if operation == "while" else 1)
     if operation in _STARTS:
         return memory_bytes(instruction.result)
+    if operation in _SLICE_STARTS:
+        named = "".join(computation.instructions[name].result for name in instruction.operands)
+        result = instruction.result
+        return array_bytes(result) - array_bytes(named) + memory_bytes(result) - memory_bytes(named)
     if operation == "fusion":
         return _fusion_bytes(module, computation, instruction)
     if operation in _SLICES:

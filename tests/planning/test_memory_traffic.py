@@ -136,6 +136,18 @@ ENTRY %main (x: f32[8,64], w: f32[64,32]) -> f32[8,32] {
     assert moved_bytes(program) == (8 * 64 + 64 * 32 + 8 * 32) * F32
 
 
+def test_a_slice_that_is_fetched_ahead_is_read_and_not_its_source():
+    program = """
+ENTRY %main (x: f32[64,128]) -> f32[16,128] {
+  %x = f32[64,128]{1,0:T(8,128)} parameter(0)
+  %s = ((f32[64,128]{1,0:T(8,128)}), f32[16,128]{1,0:T(8,128)S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:16]}
+  %d = f32[16,128]{1,0:T(8,128)S(1)} slice-done(%s)
+  ROOT %n = f32[16,128]{1,0:T(8,128)} negate(%d)
+}
+"""
+    assert moved_bytes(program) == pytest.approx(2 * 16 * 128 * F32, abs=8)  # the slice, and the result
+
+
 @pytest.mark.parametrize("rows", [1, 64])
 def test_a_tpu_reads_every_weight_of_a_decoding_step(rows):
     """A loop of products with two matrices that no chip has room for: XLA counts its body once."""
