@@ -1,15 +1,10 @@
-"""Top-k, top-p and min-p, exactly, without a sort of the vocabulary: the bounds are bisected among few tokens."""
-
-from typing import NamedTuple
+"""Top-k, top-p and min-p, exactly, without a sort of the vocabulary: their bounds are bisected."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from pods_jax.rollout import strips
-
-NUCLEUS_STRIPS = 128
-"""Strips with the largest maxima, among which a nucleus is looked for first."""
 
 
 def restrict(logits: Float[Array, "R V"], top_k: int, top_p: float, min_p: float = 0.0) -> Float[Array, "R V"]:
@@ -38,27 +33,19 @@ def _masses(logits: Float[Array, "R K"], top: Float[Array, "R 1"]) -> Float[Arra
     return jnp.exp(logits - top)
 
 
-# ---------------------------------------------------------------- candidates
+def _candidates(logits: Float[Array, "R V"], k: int) -> Float[Array, "R K"]:
+    """Tokens with the k largest of each row, and all that lie above the k-th: those of the k strips of largest maxima.
 
-
-class _Candidates(NamedTuple):
-    """The tokens of the strips with the largest maxima; the order of any other token is at most `others`."""
-
-    logits: Float[Array, "R K"]
-    others: Int[Array, "R 1"]
-
-
-def _candidates(logits: Float[Array, "R V"], count: int) -> _Candidates:
-    """Those of so many strips; all tokens where that is no less than half of them."""
-    if 2 * count * strips.STRIP >= logits.shape[-1]:
-        return _Candidates(logits, jnp.full((len(logits), 1), _LEAST))
-    largest, which = jax.lax.top_k(strips.maxima(logits), count + 1)
-    return _Candidates(strips.taken(logits, which[:, :-1]), _ordered(largest[:, -1:]))
+    All tokens, where these are half of them or more.
+    """
+    if 2 * k * strips.STRIP >= logits.shape[-1]:
+        return logits
+    return strips.taken(logits, jax.lax.top_k(strips.maxima(logits), k)[1])
 
 
 def _kth_largest(logits: Float[Array, "R V"], k: int) -> Int[Array, "R 1"]:
-    """The order of the k-th largest logit, which is no less than the k-th largest maximum of a strip."""
-    candidates = _candidates(logits, k).logits
+    """The order of the k-th largest logit."""
+    candidates = _candidates(logits, k)
     return _floor(candidates, jnp.ones_like(candidates), jnp.full((len(logits), 1), float(k)))
 
 
@@ -67,23 +54,16 @@ def _nucleus_floor(
 ) -> Int[Array, "R 1"]:
     """The order of the nucleus's least logit, among the tokens whose order is no less than `least`.
 
-    A bound that is found among candidates is that of all tokens, if no other token lies above it. This holds of the
-    top-k tokens; without top-k a rare row, whose mass is spread over most strips, needs all of them.
+    Without top-k all tokens are looked at: at temperature 1 a nucleus is often spread over most strips.
     """
     top = _top(logits)
 
     def masses(among: Float[Array, "R K"]) -> Float[Array, "R K"]:
         return jnp.where(_ordered(among) >= least, _masses(among, top), 0.0)
 
-    def floor(among: Float[Array, "R K"]) -> Int[Array, "R 1"]:
-        return _floor(among, masses(among), limit)
-
     limit = top_p * masses(logits).sum(-1, keepdims=True)
-    candidates, others = _candidates(logits, top_k or NUCLEUS_STRIPS)
-    found = floor(candidates)
-    if top_k or candidates is logits:
-        return found
-    return jax.lax.cond((found >= others).all(), lambda: found, lambda: floor(logits))
+    candidates = _candidates(logits, top_k) if top_k else logits
+    return _floor(candidates, masses(candidates), limit)
 
 
 # ---------------------------------------------------------------- a bisection
