@@ -218,9 +218,8 @@ def _weight_parts(run: RunShapes) -> dict[str, int]:
 
 def _lower(lower: Callable[..., jax.stages.Lowered], g: Generation, one: Pass) -> jax.stages.Lowered:
     r = g.run.config.rollout
-    drawing = Drawing(
-        r.temperature == 0, r.top_k, r.top_p, (0, 1), min_p=r.min_p, repetition_penalty=r.repetition_penalty
-    )
+    draws = {"min_p": r.min_p, "repetition_penalty": r.repetition_penalty, "parts": g.room.devices}
+    drawing = Drawing(r.temperature == 0, r.top_k, r.top_p, (0, 1), **draws)
     sharding = batch_sharding(g.run.sampling_mesh)
     return lower(g.run.model.config, g.run.sampled, one, g.room, sharding, drawing=drawing)
 

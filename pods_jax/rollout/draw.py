@@ -1,6 +1,7 @@
 """Drawing tokens: repetition penalty, top-k, top-p, min-p, and an inverse-CDF draw from one uniform number a token."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,7 +18,11 @@ from pods_jax.rollout.restrict import restrict
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """Options of the draw, the same for all rollouts; see `pods_jax.rollout.sampler.generate`."""
+    """Options of the draw, the same for all rollouts; see `pods_jax.rollout.sampler.generate`.
+
+    Attributes:
+      parts: equal parts of the rows, each of which is on a device of its own.
+    """
 
     greedy: bool
     top_k: int = 0
@@ -27,6 +32,7 @@ class Drawing:
     absent_ids: tuple[range, ...] = ()
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    parts: int = 1
 
     @property
     def penalises(self) -> bool:
@@ -61,6 +67,15 @@ def choose(
       logits: divided by the temperature.
       seen: the tokens of each row's prompt and completion, for the repetition penalty.
     """
+    by_part = jax.tree.map(lambda x: x.reshape(drawing.parts, -1, *x.shape[1:]), (logits, uniforms, seen))
+    drawn = jax.vmap(functools.partial(_choose, drawing))(*by_part)
+    return jax.tree.map(jnp.ravel, drawn)
+
+
+def _choose(
+    drawing: Drawing, logits: Float[Array, "r V"], uniforms: Float[Array, " r"], seen: Bool[Array, "r V"] | None
+) -> Drawn:
+    """`choose` on the rows of one device."""
     present = logits if seen is None else penalised(logits, seen, drawing.repetition_penalty)
     present = without(present, drawing.absent_ids)
     if drawing.greedy:

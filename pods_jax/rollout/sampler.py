@@ -129,7 +129,15 @@ def generate(
         key=key,
         temperature=np.float32(temperature or 1.0),
         drawing=Drawing(
-            temperature == 0, top_k, top_p, tuple(eos_ids), pad_id, tuple(absent_ids), min_p, repetition_penalty
+            temperature == 0,
+            top_k,
+            top_p,
+            tuple(eos_ids),
+            pad_id,
+            tuple(absent_ids),
+            min_p,
+            repetition_penalty,
+            devices,
         ),
         stops=stops,
         room=make_room(counts, token_bytes, longest, max_new_tokens, devices, chunk_size, max_cache_bytes_per_device),
