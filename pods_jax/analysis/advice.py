@@ -105,7 +105,8 @@ def advise(measured: Measured) -> list[Advice]:
     Of a run with n = m, PODS generates four times as many; Pilot-Commit's pilot is a quarter of n, its bounds are the
     defaults of its allocator.
     """
-    m, n = measured.m, measured.n if measured.n > measured.m else PODS_FACTOR * measured.m
+    m = measured.m
+    n = measured.n if measured.n > m else PODS_FACTOR * m
     pairs = [(f"PODS {n} -> {m}", pods(n, m), m)]
     if measured.n >= 8:
         size = measured.n
@@ -160,7 +161,8 @@ def read_measured(workdir: Path) -> Measured:
     if not any(0 < s < r["rollouts"] for r in records for s in r["successes"]):
         raise UserError(f"{workdir}: no prompt had right and wrong rollouts, so that no gradient was measured")
     rollout = config["rollout"]
-    n, m = rollout["num_generations"], config["selection"]["num_kept"]
+    n = rollout["num_generations"]
+    m = config["selection"]["num_kept"]
     return Measured(
         scale=pooled(records),
         steps=[r["step"] for r in records],
@@ -211,7 +213,8 @@ def seconds_of(metrics: Sequence[Mapping[str, Any]]) -> Seconds:
 
     last = metrics[-1]
     generated, trained = (max(1.0, last[f"rollouts/{kind}"] / last["step"]) for kind in ("generated", "trained"))
-    rollouts, update = median("sample", "verify"), median("update")
+    rollouts = median("sample", "verify")
+    update = median("update")
     return Seconds(max(0.0, median("step") - rollouts - update), rollouts / generated, update / trained)
 
 

@@ -119,17 +119,19 @@ def chunked(
     chunk has all tokens, `whole` it is.
     """
     P, n, T, H, h = q.shape
-    K, S = own.k.shape[-2], 0 if prefix is None else prefix.valid.shape[1]
+    K = own.k.shape[-2]
+    S = 0 if prefix is None else prefix.valid.shape[1]
     lengths = chunk_lengths(T, S, size)
     if lengths is None:
         return whole(q, own, prefix)
     length, length_s = lengths
     queries = _chunks(q.reshape(P, n, T, K, H // K, h), length)  # [I, P, n, C, K, G, h]
     queries = queries.transpose(0, 1, 4, 2, 3, 5, 6).reshape(-1, P, K, n, length * (H // K), h)
-    keys, shared = _Keys(*(_key_chunks(x, length) for x in own)), None
+    keys = _Keys(*(_key_chunks(x, length) for x in own))
+    shared = None
     if prefix is not None:
-        shared = _Keys(*(_key_chunks(x, length_s) for x in prefix.kv))
-        shared = shared, _chunks(prefix.valid[:, None], length_s)[:, :, 0]
+        prefix_keys = _Keys(*(_key_chunks(x, length_s) for x in prefix.kv))
+        shared = prefix_keys, _chunks(prefix.valid[:, None], length_s)[:, :, 0]
     out = _flash(queries, keys, shared)
     out = out.reshape(-1, P, K, n, length, H // K, h).transpose(1, 3, 0, 4, 2, 5, 6)
     return out.reshape(P, n, -1, H, h)[:, :, :T]
@@ -199,7 +201,8 @@ def _attended(q: Array, keys: _Keys, j: Array, mask: Array | None, state: tuple)
     out, top, total = state
     scores = _scores(q, keys.k[j], mask)
     higher = jnp.maximum(top, scores.max(-1))
-    weights, shrink = jnp.exp(scores - higher[..., None]), jnp.exp(top - higher)
+    weights = jnp.exp(scores - higher[..., None])
+    shrink = jnp.exp(top - higher)
     out = out * shrink[..., None] + _by_keys("pkncd,pkndh->pknch", weights.astype(q.dtype), keys.v[j], q.shape)
     return out, higher, total * shrink + weights.sum(-1)
 
@@ -281,7 +284,8 @@ def splash(q: Array, own: KV, prefix: Prefix | None = None, sharding: NamedShard
     interpret = _platform(sharding) != "tpu"
     if sharding is None:
         return _splash_here(q, own, prefix, interpret)
-    groups, heads = sharding.spec[0], "tensor" if "tensor" in sharding.mesh.axis_names else None
+    groups = sharding.spec[0]
+    heads = "tensor" if "tensor" in sharding.mesh.axis_names else None
     by_head = Spec(groups, None, None, heads, None)
     specs = by_head, KV(by_head, by_head), prefix and Prefix(KV(by_head, by_head), Spec(groups, None))
     kernel = functools.partial(_splash_here, interpret=interpret)

@@ -195,7 +195,8 @@ def complete(job: Job, counts: Sequence[int], on_ended: OnEnded | None) -> Compl
 
 def _ended(completions: Completions) -> Bool[np.ndarray, "P n"]:
     """Which rollouts no later pass takes on."""
-    decoded, full = completions.lengths > 0, completions.lengths == completions.tokens.shape[-1]
+    decoded = completions.lengths > 0
+    full = completions.lengths == completions.tokens.shape[-1]
     return decoded & ~completions.truncated | full
 
 
@@ -213,7 +214,8 @@ def decode_pass(job: Job, one: Pass, completions: Completions) -> None:
         if decoded.done.all() or start + C >= goal:
             return
         move = compacted(layout, ~decoded.done, job.room.devices)
-        layout, blocks = move.layout, _moved(job, move, blocks, job.room.capacity(start + 2 * C, goal))
+        layout = move.layout
+        blocks = _moved(job, move, blocks, job.room.capacity(start + 2 * C, goal))
         decoded, blocks = _proceed(job, blocks)
 
 
@@ -221,8 +223,9 @@ def _collect(completions: Completions, layout: Layout, start: int, chunk: Decode
     """Writes a chunk of tokens, the first of which has the number `start`, to its rollouts."""
     T = completions.tokens.shape[-1]
     for name in ("tokens", "logprobs", "drawn_logprobs"):
-        values, out = getattr(chunk, name), getattr(completions, name)
+        values = getattr(chunk, name)
         if values is not None:
+            out = getattr(completions, name)
             layout.put(values[..., : T - start], out[..., start : start + values.shape[-1]])
     layout.put(start + chunk.lengths, completions.lengths)
     layout.put(~chunk.done, completions.truncated)

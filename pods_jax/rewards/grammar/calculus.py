@@ -46,7 +46,8 @@ def value(evaluator: Any, name: str, args: tuple[Node, ...]) -> Any:
     _spend(COSTS[name])
     body, variable, *ends = args
     limits = [_end(evaluator, end) for end in ends]
-    mp, digits = evaluator.mp, evaluator.mp.dps
+    mp = evaluator.mp
+    digits = mp.dps
     function = _Counted(evaluator, body, variable.name)
     try:
         mp.dps = DIGITS[0]

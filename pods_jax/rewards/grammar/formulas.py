@@ -270,7 +270,8 @@ class Formulas(Numerals, Binders, Environments):
         self.take()
         if not self.accept("{"):
             return Symbol(f"{name}_{self.split(1)}") if self.peek().kind != "finish" else fail("open subscript")
-        parts, open_braces = [], 1
+        parts = []
+        open_braces = 1
         while open_braces:
             text = self.take().text or fail("open subscript")
             open_braces += (text == "{") - (text == "}")
@@ -391,13 +392,15 @@ class Formulas(Numerals, Binders, Environments):
 
     def function(self, name: str) -> Node:
         r"""A function with its base and exponent (`\log_2 8`, `\sin^2 x`) and its argument."""
-        name, base, exponent = FUNCTIONS[name], None, None
+        name = FUNCTIONS[name]
+        base = exponent = None
         if name == "log" and self.accept("_"):
             base = self.argument()
         if self.accept("^"):
             exponent = self.exponent()
         if exponent == _MINUS_ONE and name in INVERSES:
-            name, exponent = INVERSES[name], None
+            name = INVERSES[name]
+            exponent = None
         value = self.function_arguments()
         if len(value) != 1 and name not in _VARIADIC:
             raise Unparsable("arguments")

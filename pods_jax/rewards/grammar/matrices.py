@@ -37,7 +37,8 @@ def _expanded(rows: Sequence[Sequence[Any]], columns: tuple[int, ...], known: di
 
 def rank(rows: Sequence[Sequence[Fraction]]) -> int:
     """By elimination."""
-    left, found = [list(row) for row in rows], 0
+    left = [list(row) for row in rows]
+    found = 0
     for column in range(len(left[0])):
         pivot = next((place for place in range(found, len(left)) if left[place][column]), None)
         if pivot is None:

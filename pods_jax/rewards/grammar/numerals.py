@@ -39,7 +39,8 @@ class Numerals(Reader):
         r"""The proper fraction that follows a whole number, as `1/2` or `\frac{1}{2}`; 0 if there is none."""
         above, slash, below = (self.peek(ahead) for ahead in range(3))
         if above.kind == below.kind == "number" and slash.text == "/":
-            start, fraction = self.place + 3, (above.text, below.text)
+            start = self.place + 3
+            fraction = (above.text, below.text)
         else:
             start, fraction = self.plain_fraction()
         if not all(map(str.isdigit, fraction)) or max(map(len, fraction)) > MAX_DIGITS:

@@ -15,7 +15,8 @@ class Reader:
     """Tokens and a place among them; `bars` counts the absolute values that are open there."""
 
     def __init__(self, tokens: list[Token], depth: int = 0):
-        self.tokens, self.depth = tokens, depth
+        self.tokens = tokens
+        self.depth = depth
         self.place = self.bars = 0
 
     def peek(self, ahead: int = 0) -> Token:

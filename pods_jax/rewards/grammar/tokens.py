@@ -75,7 +75,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _PLAIN_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,4}(?![\w.]))?|\.[0-9]+")
-_OPENING, _CLOSING = frozenset({"(", "[", r"\{"}), frozenset({")", "]", r"\}"})
+_OPENING = frozenset({"(", "[", r"\{"})
+_CLOSING = frozenset({")", "]", r"\}"})
 _JOINS = frozenset({"and", "or", ", and", ", or", "and/or"})
 _TEXT_JOINS = re.compile(r"\s*[,;]\s*(?:(?:and|or)\s+)?|\s+(?:and|or)\s+")
 _ALIASES = {"**": "^", r"\lbrack": "[", r"\rbrack": "]", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\%": "%",
@@ -136,7 +137,8 @@ def _of_match(match: re.Match, nesting: int) -> list[Token]:
         return _words(match["inner"], match["wrapper"], nesting)
     if match["styled"]:
         return _tokens(match["content"], nesting + 1)
-    kind, text = match.lastgroup, match[0]
+    kind = match.lastgroup
+    text = match[0]
     if kind == "number":
         return [Token(kind, re.sub(r"[,\s\\]", "", text))]
     text = _ALIASES.get(text, text)

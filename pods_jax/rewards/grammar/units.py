@@ -131,7 +131,8 @@ class _Phrase:
     """One pass over the pieces of a phrase: factors, then what they are divided by, then a tail that says no more."""
 
     def __init__(self, pieces: list[str]):
-        self.pieces, self.place = pieces, 0
+        self.pieces = pieces
+        self.place = 0
         self.powers: Counter[str] = Counter()
 
     def peek(self) -> str:

@@ -47,7 +47,8 @@ def judge(output: str, gold: str) -> Verdict:
     Raises:
       UserError: if the gold is empty.
     """
-    expected, answer = checked(gold).strip(), final_answer(output)
+    expected = checked(gold).strip()
+    answer = final_answer(output)
     return no_answer() if answer is None else quick_comparison(answer, expected) or compare(answer, gold)
 
 
