@@ -56,7 +56,7 @@ def has_arrow(text: str) -> bool:
 
 
 @register("filling", bounded=True, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Compares two reactions, or two texts.
 
     Raises:
