@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmark.hardware import matmul_flops_per_s, median_seconds
+from benchmark.machine import matmul_flops_per_s, median_seconds
 from pods_jax.buckets import pad_prompts
 from pods_jax.config.schema import Config, LoraConfig
 from pods_jax.learner import Batch
