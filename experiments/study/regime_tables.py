@@ -121,7 +121,7 @@ def predicted(
     return predicted_ratio(pooled(noise), num_prompts, own, own, other)
 
 
-def _model(method: Method) -> regimes.Method:
+def _model(method: Method) -> regimes.MethodModel:
     """The model's form of a method."""
     n, m = (method.keys[key] for key in ("rollout.num_generations", "selection.num_kept"))
     options = method.keys.get("allocation.options")

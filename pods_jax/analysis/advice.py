@@ -10,7 +10,7 @@ import numpy as np
 from pods_jax.analysis.regimes import (
     GRID,
     Factors,
-    Method,
+    MethodModel,
     factors,
     grpo,
     pilot_commit,
@@ -59,7 +59,7 @@ class Measured:
     num_prompts: int
     n: int
     m: int
-    method: Method
+    method: MethodModel
     scale_rewards: str
 
 
@@ -114,12 +114,12 @@ def advise(measured: Measured) -> list[Advice]:
     return [_advice(name, method, size, measured) for name, method, size in pairs]
 
 
-def default_pilot_commit(n: int) -> Method:
+def default_pilot_commit(n: int) -> MethodModel:
     """Pilot-Commit with groups of n under the defaults of `allocation.name = "pilot_commit"`."""
     return pilot_commit(n // 4, n - n // 4, 0.125, 0.75)
 
 
-def _advice(name: str, method: Method, size: int, measured: Measured) -> Advice:
+def _advice(name: str, method: MethodModel, size: int, measured: Measured) -> Advice:
     ours = _factors(measured, method)
     theirs = _factors(measured, grpo(size))
     cost = measured.seconds.step(ours, measured.num_prompts) / measured.seconds.step(theirs, measured.num_prompts)
@@ -138,7 +138,7 @@ def predicted_ratio(
     return float(ratios[0]), *map(float, np.quantile(ratios[1:], (0.025, 0.975)))
 
 
-def _factors(measured: Measured, method: Method) -> Factors:
+def _factors(measured: Measured, method: MethodModel) -> Factors:
     return factors(method, GRID, measured.weights, measured.scale_rewards)
 
 
@@ -176,7 +176,7 @@ def read_measured(workdir: Path) -> Measured:
     )
 
 
-def _method_of(config: Mapping[str, Any], n: int, m: int) -> Method:
+def _method_of(config: Mapping[str, Any], n: int, m: int) -> MethodModel:
     rule = config["selection"]["rule"]
     if rule not in ("all", "random", "max_variance", "max_variance_authors"):
         raise UserError(f"selection.rule = '{rule}': advice knows all, random and max_variance only")

@@ -114,7 +114,7 @@ class _Program:
         metrics = {name: value / micro.mask.sum() for name, value in sums.items()}  # NaN where nothing is trained on
         metrics |= {"loss": loss, "grad_norm": norm, "skipped_updates": 1 - finite}
         state = jax.lax.cond(finite, self._stepped, lambda state, _: state, state, grads)
-        return state, metrics, joined(logprobs)
+        return state, metrics, uncut(logprobs)
 
     def _stepped(self, state: TrainState, grads: Params) -> TrainState:
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
@@ -204,7 +204,7 @@ def cut(x: Array, count: int) -> Array:
     return x.reshape(-1, count, *x.shape[1:]).swapaxes(0, 1)
 
 
-def joined(x: Array) -> Array:
+def uncut(x: Array) -> Array:
     """The inverse of `cut`."""
     return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder
-from pods_jax.planning.arithmetic import WHY, Estimate, estimates, gpus, stand_ins
+from pods_jax.planning.arithmetic import WHY, ProgramEstimate, estimates, gpus, stand_ins
 from pods_jax.planning.chips import CHIPS, topology_devices
 from pods_jax.planning.layouts import Suggestion, suggestions
 from pods_jax.planning.size_sweep import SizeSweep, draw, sweep_sizes
@@ -219,7 +219,7 @@ def _run_arithmetic(config: Config, topology: str, chip: str, count: int, consol
     return summary | {"phases": phases}
 
 
-def _arithmetic_table(found: list[Estimate]) -> Table:
+def _arithmetic_table(found: list[ProgramEstimate]) -> Table:
     table = Table("on each device", title="by formula only")
     for estimate in found:
         table.add_column(estimate.program.name, justify="right")

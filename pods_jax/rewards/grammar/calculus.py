@@ -17,7 +17,7 @@ MAX_TERMS = 300
 FAR = 400
 TRUSTED_DIGITS = 28
 
-RULES = frozenset(COSTS)
+OPERATORS = frozenset(COSTS)
 _spent = threading.local()
 _NEGATIVE_INFINITY = Call("neg", (Call("inf"),))
 
@@ -38,7 +38,7 @@ def _spend(count: int) -> None:
 
 
 def value(evaluator: Any, name: str, args: tuple[Node, ...]) -> Any:
-    """The value of one of `RULES`, where `evaluator` gives values to what is inside.
+    """The value of one of `OPERATORS`, where `evaluator` gives values to what is inside.
 
     Raises:
       Unreliable: if the value does not converge.

@@ -111,7 +111,7 @@ class _Evaluator:
                 return self.number(unknown_function(name, written))
             case Call("det", (Matrix(rows),)):
                 return self.operation(self.determinant, [[[self.value(entry) for entry in row] for row in rows]])
-            case Call(name, args) if name in calculus.RULES:
+            case Call(name, args) if name in calculus.OPERATORS:
                 self.approximate = True
                 return self.tracked(self.guarded(lambda: calculus.value(self, name, args)))
             case Call(name, args) if name in _OPERATIONS:
