@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pods_jax.allocation.pilot_commit import PilotCommitOptions
 from pods_jax.analysis import regimes
 from pods_jax.analysis.advice import pooled, predicted_ratio
 from pods_jax.analysis.curves import cost_to_target
@@ -124,7 +125,8 @@ def predicted(
 def _model(method: Method) -> regimes.MethodModel:
     """The model's form of a method."""
     n, m = (method.keys[key] for key in ("rollout.num_generations", "selection.num_kept"))
-    options = method.keys.get("allocation.options")
-    if options is not None:
-        return regimes.pilot_commit(options["n_pilot"], options["n_commit"], 0.125, 0.75)
+    if "allocation.options" in method.keys:
+        options = PilotCommitOptions(**method.keys["allocation.options"])
+        pilot, _, commit = options.sizes(n)
+        return regimes.pilot_commit(pilot, commit, options.p_lower, options.p_upper)
     return regimes.pods(n, m) if method.keys["selection.rule"] == "max_variance" else regimes.grpo(m)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pods_jax.allocation.pilot_commit import PilotCommitOptions
 from pods_jax.analysis.regimes import (
     GRID,
     Factors,
@@ -102,21 +103,18 @@ def _ratio(found: tuple[float, float, float]) -> str:
 def advise(measured: Measured) -> list[Advice]:
     """PODS and Pilot-Commit beside GRPO with as many trained rollouts, predicted by `pods_jax.analysis.regimes`.
 
-    Of a run with n = m, PODS generates four times as many; Pilot-Commit's pilot is a quarter of n, its bounds are the
-    defaults of its allocator.
+    PODS generates four times as many as a run with n = m; Pilot-Commit has groups of n and the defaults of its
+    allocator.
     """
     m = measured.m
     n = measured.n if measured.n > m else PODS_FACTOR * m
     pairs = [(f"PODS {n} -> {m}", pods(n, m), m)]
     if measured.n >= 8:
-        size = measured.n
-        pairs.append((f"Pilot-Commit {size // 4} + {size - size // 4}", default_pilot_commit(size), size))
+        options = PilotCommitOptions()
+        pilot, _, commit = options.sizes(measured.n)
+        method = pilot_commit(pilot, commit, options.p_lower, options.p_upper)
+        pairs.append((f"Pilot-Commit {pilot} + {commit}", method, measured.n))
     return [_advice(name, method, size, measured) for name, method, size in pairs]
-
-
-def default_pilot_commit(n: int) -> MethodModel:
-    """Pilot-Commit with groups of n under the defaults of `allocation.name = "pilot_commit"`."""
-    return pilot_commit(n // 4, n - n // 4, 0.125, 0.75)
 
 
 def _advice(name: str, method: MethodModel, size: int, measured: Measured) -> Advice:

@@ -231,7 +231,7 @@ def cache_bytes(c: ModelConfig, layout: Layout, prompt_length: int, T: int, dtyp
     Each block holds its prompt, padded to its bucket, and T tokens of each of its rollouts.
     """
     blocks, g = layout.rows.shape
-    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    shards = num_shards(mesh)
     return kv_bytes(c, dtype, mesh) * (blocks * bucket(prompt_length) + blocks * g * T) // shards
 
 
