@@ -38,7 +38,7 @@ from pods_jax.planning.chips import CHIPS
 
 Rows = list[dict[str, Any]]
 Measured = Iterator[tuple[str, Rows]]
-"""Titles and rows of tables, as they are measured; rows of a title that has been are added to its table."""
+"""Titles and rows of tables, as they are measured. A title may come again: its rows are added to its table."""
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from study.trials import Record, Records
 
 
 def regime_table(extent: Extent, records: Records, step_seconds: Mapping[str, float]) -> Numbers:
-    """By setting, of those with reported runs: `_setting`."""
+    """The results of each setting that has reported runs, see `_setting`."""
     found = {s.name: _setting(extent, s.name, records, step_seconds) for s in extent.settings}
     return {name: table for name, table in found.items() if table["ratios"]}
 
@@ -97,7 +97,7 @@ def _ratio(
 
 
 def _spent(runs: Mapping[int, Record], seeds: Sequence[int], threshold: float, key: str) -> tuple[list[float], float]:
-    """What each seed spends to a threshold, inf for never; and the mean budget."""
+    """The cost of each seed to a threshold, inf for never; and the mean budget."""
     spent = [cost_to_target(evals_of(runs[s].curve), threshold, key, window=WINDOW) for s in seeds]
     budget = float(np.mean([runs[s].curve[key][-1] for s in seeds]))
     return [np.inf if x is None else x for x in spent], budget

@@ -126,7 +126,7 @@ def _rollouts(one: Pass) -> int:
 
 
 def generation(run: RunShapes) -> Iterator[Program]:
-    """The programs of `FIRST_TURN`: "sampling" alone, where one chunk has all tokens; else "prefill" with the first.
+    """The programs of `FIRST_TURN`: only "sampling" where one chunk has all tokens; else "prefill" with the first too.
 
     Passes that go to milestones have "resumption" and "early sampling" too. Of the chunks after the first the last one
     of a pass is compiled, which has the largest cache: for "early sampling" of the first pass, which has the most

@@ -139,7 +139,7 @@ def generate(
 
 
 def no_completions(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:
-    """Arrays [P, n, T] of padding alone, to be filled. counts: rollouts of each of the P prompts."""
+    """Arrays [P, n, T] of nothing but padding, to be filled. counts: rollouts of each of the P prompts."""
     shape = (len(counts), max(counts))
     by_token = (*shape, max_new_tokens)
     return Completions(

@@ -1,4 +1,4 @@
-"""configs/mixed.py: its arguments are valid, differ in allocation and selection alone, and train at a smaller size."""
+"""configs/mixed.py: its arguments are valid, differ only in allocation and selection, and train at a smaller size."""
 
 from pathlib import Path
 
