@@ -39,13 +39,13 @@ class Seconds:
     trained: float
 
     def step(self, found: Factors, num_prompts: int) -> float:
-        """Of a method with so many prompts."""
+        """Seconds of a step of a method on `num_prompts` prompts; found: the method's factors."""
         return self.fixed + num_prompts * (self.generated * found.generated + self.trained * found.m)
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a run tells about its regime.
+    """A run's regime, as the run itself measured it.
 
     Attributes:
       scale: pooled over the run's measurements, which are at `steps`.

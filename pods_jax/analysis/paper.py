@@ -63,7 +63,7 @@ class SingleDevice:
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
+        """A name that no other runs have."""
         return f"{self.stem} {self.dataset} {self.metric}"
 
     def read(self, folder: Path) -> PublishedRuns:
@@ -121,7 +121,7 @@ class EightDevices:
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
+        """A name that no other runs have."""
         return f"{self.machine}-ga{self.accumulation}"
 
     def read(self, folder: Path) -> PublishedRuns:
@@ -250,7 +250,7 @@ MULTI_DEVICE_CAUTION = (
 
 
 Read = Callable[[Runs], PublishedRuns]
-"""What reads runs, from the authors' logs or from numbers made of them (`pods_jax.analysis.published_file`)."""
+"""A reader of runs: from the authors' logs, or from numbers made of them (`pods_jax.analysis.published_file`)."""
 
 
 def all_runs() -> list[Runs]:

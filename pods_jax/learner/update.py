@@ -98,7 +98,7 @@ class Micro(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Program:
-    """What `make_update` compiles."""
+    """The functions that `make_update` compiles."""
 
     loss: "BatchLoss"
     optimizer: optax.GradientTransformation

@@ -144,7 +144,7 @@ def chunk_lengths(T: int, S: int, size: int | None = None) -> tuple[int, int] | 
 
 
 def _chunk_length(tokens: int, size: int) -> int:
-    """Of as few equal chunks as hold so many tokens, as a multiple of 8."""
+    """The length, a multiple of 8, of as few equal chunks of at most `size` as hold so many tokens."""
     return 8 * ceil_div(ceil_div(tokens, ceil_div(tokens, size)), 8)
 
 
@@ -223,7 +223,7 @@ def _like(x: Array, keys: Array) -> Array:
 
 
 def _causal(q: Array, own: _Keys) -> Array:
-    """Which of a chunk's own keys its rows see [R, C]."""
+    """True [R, C] where a row of a chunk sees one of the chunk's own keys."""
     length = own.k.shape[-2]
     return jnp.repeat(jnp.tril(jnp.ones((length, length), bool)), q.shape[-2] // length, axis=0)
 
@@ -337,7 +337,7 @@ def _segments(seen: Bool[Array, "P U"], queries: int) -> tuple[Array, Array]:
 
 
 def _splash_kernel(heads: int, queries: int, keys: int, interpret: bool) -> Callable:
-    """Of `heads` query heads that share keys; the last `queries` of the keys are the queries' own."""
+    """The kernel of `heads` query heads that share keys; the last `queries` of the keys are the queries' own."""
     from jax.experimental.pallas.ops.tpu import splash_attention
 
     block_q, block_k = (next(b for b in (512, 256, 128) if size % b == 0) for size in (queries, keys))

@@ -54,7 +54,7 @@ def gpus(topology: str) -> tuple[str, int] | None:
 
 
 def stand_ins(count: int) -> Sequence[Any]:
-    """As many simulated CPU devices, over which arrays are laid out; nothing runs on them.
+    """`count` simulated CPU devices, over which arrays are laid out; nothing runs on them.
 
     Raises:
       UserError: JAX already has another number of devices.

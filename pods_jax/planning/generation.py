@@ -25,7 +25,7 @@ from pods_jax.rollout.passes import Pass, Room, longest_passes, make_room
 
 
 class Names(NamedTuple):
-    """Of the programs of a round; "early" is of passes that end before T tokens."""
+    """Names of the programs of a round; `early`: in passes that end before T tokens."""
 
     prefill: str
     resumption: str

@@ -98,7 +98,7 @@ def generate(
       top_p: least probability of the tokens that may be drawn, together; 1.0: all.
       min_p: least probability of a token that may be drawn, as a share of the most probable one's; 0.0: all.
       repetition_penalty: of the tokens in a rollout's prompt and completion (see `penalised`); 1.0 is none.
-      stops: strings that end a completion, its tokens up to the first one whole in its text (None: none do).
+      stops: strings that end a completion, after the token with which the text has one of them whole; None: none.
       eos_ids: tokens that end a completion.
       absent_ids: ids that are never drawn, such as the rows with which an embedding is padded beyond the tokenizer.
       prompt_ids: names of the prompts for the random keys (default 0, 1, ...).
@@ -194,7 +194,7 @@ def complete(job: Job, counts: Sequence[int], on_ended: OnEnded | None) -> Compl
 
 
 def _ended(completions: Completions) -> Bool[np.ndarray, "P n"]:
-    """Which rollouts no later pass takes on."""
+    """True for the rollouts that no later pass continues."""
     decoded = completions.lengths > 0
     full = completions.lengths == completions.tokens.shape[-1]
     return decoded & ~completions.truncated | full

@@ -51,7 +51,7 @@ class Numerals(Reader):
         return Fraction(int(fraction[0]), int(fraction[1]))
 
     def plain_fraction(self) -> tuple[int, tuple[str, str]]:
-        r"""Where `\frac{a}{b}` with two numbers would end, and these; ("", "") if something else stands here."""
+        r"""The place after a `\frac{a}{b}` of two numbers, and these; ("", "") if something else stands here."""
         texts = [self.peek(ahead).text for ahead in range(7)]
         if texts[0] != r"\frac":
             return self.place, ("", "")

@@ -58,7 +58,7 @@ class Reader:
         return text[:length]
 
     def nested(self, read: Callable[[], Read]) -> Read:
-        """What `read` reads, one level deeper."""
+        """The result of `read`, one level deeper."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unparsable("nested too deeply")
@@ -67,7 +67,7 @@ class Reader:
         return node
 
     def attempt(self, read: Callable[[], Read]) -> Read | None:
-        """What `read` reads; None, with nothing taken, where it is not there."""
+        """The result of `read`; None, with nothing taken, where it finds nothing of its kind."""
         saved = (self.place, self.depth, self.bars, list(self.tokens))
         try:
             return read()

@@ -167,13 +167,13 @@ def _words(inner: str, wrapper: str, nesting: int) -> list[Token]:
 
 
 def _roman(tokens: list[Token]) -> list[Token]:
-    """With the names of units as words, for they stand in \\text."""
+    """The tokens of a \\text, in which names of units are words."""
     return [
         Token("text", token.text) if token.kind == "name" and symbol_or_name(token.text) else token for token in tokens
     ]
 
 
 def _unwrapped(words: str) -> str:
-    """Without brackets around all of the words."""
+    """The words without brackets around all of them."""
     inside = words[1:-1]
     return inside.strip() if words[0] + words[-1] == "()" and "(" not in inside else words

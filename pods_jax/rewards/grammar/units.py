@@ -206,7 +206,11 @@ class _Phrase:
         return _POWER_WORDS.get(self.take().lower(), 1) if self.peek().lower() in _POWER_WORDS else 1
 
     def divided(self) -> bool:
-        """What follows "/", "per" or "a": factors in brackets or not, or any words that do not change the value."""
+        """Takes "/", "per" or "a", and after it factors, in brackets or not, or any words that do not change the value.
+
+        Returns:
+          False if there is neither, or a bracket stays open.
+        """
         self.place += 1
         bracket = self.peek() == "("
         self.place += bracket
