@@ -1,4 +1,4 @@
-"""What an update computes and holds, counted in its program; clocks are for `experiments/benchmark.py`."""
+"""An update's arithmetic and arrays, counted in its program; clocks are for `experiments/benchmark.py`."""
 
 import dataclasses
 import math

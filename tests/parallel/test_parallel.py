@@ -194,7 +194,7 @@ def test_a_device_is_given_its_parts_alone(on_mesh):
 
 
 def test_devices_exchange_weights_and_never_activations(report):
-    """Where the same devices split parameters and groups; the activations of a micro-batch are larger."""
+    """The same devices split parameters and groups; the activations of a micro-batch would be larger."""
     weights = jax.tree.leaves(model_weights(CONFIG), is_leaf=lambda x: isinstance(x, Weight))
     assert report["(1, 8, 1)"]["largest_exchange"] <= max(math.prod(w.shape) for w in weights)
 

@@ -1,4 +1,4 @@
-"""What is checked before anything slow is loaded, and what a dry run says."""
+"""The checks before anything slow is loaded, and the lines of a dry run."""
 
 import importlib.util
 
