@@ -95,7 +95,7 @@ def _distinct_examples(o: AdditionOptions, rng: np.random.Generator) -> tuple[Ex
         subtract = rng.random(total) < o.unseen_fraction
         if o.no_carry_fraction:
             plain = ~subtract & (rng.random(total) < o.no_carry_fraction)
-            b = np.where(plain[:, None], rng.integers(0, o.base - a), b)
+            b = np.where(plain[:, None], rng.integers(0, o.base - a), b)  # no column reaches the base
         answers, carries = add(a, b, o.base, np.ones(a.shape, bool))
         differences = subtract_modulo(a, b, o.base)
         for i in range(total):

@@ -230,5 +230,6 @@ def _accumulate(step: Callable[[Micro], Any], micro: Micro, widths: tuple[int, .
 def _at_width(step: Callable[[Micro], Any], width: int, micro: Micro):
     """`step` on the first `width` tokens of every rollout; the log-probabilities beyond are 0."""
     T = micro.mask.shape[-1]
-    share, logprobs = step(jax.tree.map(lambda x: x[..., :width] if x.ndim == 3 else x, micro))
+    trimmed = jax.tree.map(lambda x: x[..., :width] if x.ndim == 3 else x, micro)  # [P, m, T]; others have no T
+    share, logprobs = step(trimmed)
     return share, jnp.pad(logprobs, ((0, 0), (0, 0), (0, T - width)))

@@ -234,6 +234,8 @@ def _existing(valid: Array) -> Array:
 
 def _flash_backward(residuals: tuple, out_bar: Array) -> tuple:
     queries, own, shared, out, logs = residuals
+    # The sum over keys of weight x gradient of the weight, which every score's gradient subtracts: FlashAttention-2
+    # takes it from the output, so that no pass over the keys is needed for it.
     slopes = (out_bar.astype(jnp.float32) * out).sum(-1)
 
     def chunk(bars: tuple[_Keys, _Keys | None], i: Array) -> tuple[tuple, Array]:
@@ -241,7 +243,7 @@ def _flash_backward(residuals: tuple, out_bar: Array) -> tuple:
         back = functools.partial(_attended_back, q, logs[i], slopes[i], out_bar[i])
         own_bar, shared_bar = bars
         q_bar, own_bar = back(own, i, _causal(q, own), (jnp.zeros(q.shape, jnp.float32), own_bar))
-        q_bar, own_bar = jax.lax.fori_loop(0, i, lambda j, s: back(own, j, None, s), (q_bar, own_bar))
+        q_bar, own_bar = jax.lax.fori_loop(0, i, lambda j, s: back(own, j, None, s), (q_bar, own_bar))  # all seen
         if shared is not None:
             keys, valid = shared
             q_bar, shared_bar = jax.lax.fori_loop(

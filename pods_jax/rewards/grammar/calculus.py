@@ -77,6 +77,8 @@ class _Counted:
     def __call__(self, place: Any) -> Any:
         _spend(1)
         self.evaluator.bind(self.name, self.evaluator.mp.convert(place))
+        # Intermediate results at a place far out may be huge and count for nothing, so that they must not raise the
+        # scale by which the value itself is compared.
         extent, scale, outer = self.evaluator.extent, self.evaluator.scale, self.evaluator.far_out
         self.evaluator.far_out = True
         try:

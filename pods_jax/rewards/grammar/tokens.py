@@ -120,7 +120,7 @@ def _tokens(text: str, nesting: int) -> list[Token]:
         match = _TOKEN.match(text, place)
         if match is None or nesting > 3 or len(tokens) > MAX_TOKENS:
             raise Unparsable(f"unknown character {text[place]!r}" if match is None else "too long")
-        if match.lastgroup == "number" and depth and "," in match[0]:
+        if match.lastgroup == "number" and depth and "," in match[0]:  # (1,234) is a pair, 1,234 a number
             match = _PLAIN_NUMBER.match(text, place)
             tokens.append(Token("number", match[0]))
         else:

@@ -112,6 +112,7 @@ def same_reaction(left: tuple[Side, Side], right: tuple[Side, Side]) -> bool:
 
 
 def _side(text: str) -> Side | None:
+    """The counts by formula of one side, states of matter left out; None if a term is no formula with a count."""
     counts: Counter[str] = Counter()
     text = _HYDRATE.sub("·", _FRACTION.sub(r"(\1\2/\3\4)", text.translate(_ONE_CHARACTER)))
     bare = _LATEX.sub("", _CHARGE.sub(r"\2\1", text.translate(_INDICES)))
