@@ -42,12 +42,12 @@ def tails(options: dict[str, Any]) -> Repetition:
         by_first = [heavy_tailed_length(i, vocab_size, options["mean_length"]) for i in completions[:, 0].tolist()]
         return torch.tensor(by_first).clamp(max=options["new_tokens"])
 
-    class Ended(StoppingCriteria):
+    class AtLength(StoppingCriteria):
         def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
             completions = input_ids[:, options["prompt_tokens"] :]
             return completions.shape[1] >= lengths(completions)
 
-    ended = StoppingCriteriaList([Ended()])
+    ended = StoppingCriteriaList([AtLength()])
     return _completing(model, options, lambda rows: int(lengths(rows).sum()), stopping_criteria=ended)
 
 

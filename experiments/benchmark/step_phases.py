@@ -38,9 +38,9 @@ GROWN = ("n", "m", "T")
 @contextlib.contextmanager
 def started(config: Config) -> Iterator[Run]:
     """A run of an experiment at its first step, without a workdir."""
-    task = load_data(config)
+    data = load_data(config)
     with RewardPool(num_workers=config.reward.num_workers) as pool:
-        yield make_run(config, task, pool, lambda step, loss: None)
+        yield make_run(config, data, pool, lambda step, loss: None)
 
 
 def config_sizes(run: Run) -> Sizes:
