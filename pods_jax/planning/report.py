@@ -122,20 +122,23 @@ def to_json(plan: StepPlan) -> dict[str, Any]:
         "fits": plan.fits,
         "peak_bytes": plan.peak_bytes,
         "time_s_estimate": sum(phase.time_s for phase in plan.phases),
-        "phases": {
-            phase.program.name: {
-                "bytes": {name: sizes[i] for name, sizes in rows.items() if sizes[i]},
-                "peak_bytes": phase.memory.peak,
-                "compiled": phase.memory.fits,
-                "runs": phase.program.runs,
-                "flops": phase.program.flops * phase.program.runs,
-                "moved_bytes": phase.moved_bytes * phase.program.runs,
-                "sent_bytes": {k: t.sent_bytes * phase.program.runs for k, t in phase.traffic.items()},
-                "times_s_estimate": phase.times_s,
-                "compile_s": phase.compile_s,
-            }
-            for i, phase in enumerate(plan.phases)
-        },
+        "phases": {phase.program.name: _phase_json(phase, rows, i) for i, phase in enumerate(plan.phases)},
+    }
+
+
+def _phase_json(phase: Phase, rows: dict[str, list[int]], place: int) -> dict[str, Any]:
+    """The numbers of the phase at a place in the plan, of all its runs in a step."""
+    runs = phase.program.runs
+    return {
+        "bytes": {name: sizes[place] for name, sizes in rows.items() if sizes[place]},
+        "peak_bytes": phase.memory.peak,
+        "compiled": phase.memory.fits,
+        "runs": runs,
+        "flops": phase.program.flops * runs,
+        "moved_bytes": phase.moved_bytes * runs,
+        "sent_bytes": {kind: traffic.sent_bytes * runs for kind, traffic in phase.traffic.items()},
+        "times_s_estimate": phase.times_s,
+        "compile_s": phase.compile_s,
     }
 
 
