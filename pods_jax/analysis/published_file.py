@@ -1,4 +1,4 @@
-"""The authors' published runs as one small file of numbers, of which the figures can be drawn without their logs."""
+"""The authors' published runs as one small file of numbers, from which the figures can be drawn without their logs."""
 
 import json
 from pathlib import Path

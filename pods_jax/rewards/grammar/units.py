@@ -90,7 +90,7 @@ del _SYMBOLS["am"]  # a time of day
 
 
 def symbol_or_name(word: str) -> str | None:
-    """The symbol of a unit of measurement, whose symbol (`kJ`, by case) or name ("Kilojoules") the word is."""
+    """The symbol of the unit of measurement that a word names, by symbol (`kJ`, in its case) or name ("Kilojoules")."""
     word = word.rstrip(".") or word
     exact = _SYMBOLS.get(word)
     found = exact or UNIT_NAMES.get(word.lower())
