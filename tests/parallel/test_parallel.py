@@ -188,7 +188,7 @@ def test_weights_are_gathered_one_layer_at_a_time(on_mesh):
     assert on_mesh["largest_gather"] <= max(embedded, *(math.prod(w.shape[1:]) for w in stacks))
 
 
-def test_a_device_is_given_its_parts_alone(on_mesh):
+def test_a_device_is_given_only_its_parts(on_mesh):
     """As the compiler counts the bytes of the update's arguments: the state's parts, and the batch's."""
     assert on_mesh["argument_bytes"] == on_mesh["part_bytes"]
 

@@ -185,7 +185,7 @@ def test_nothing_is_sorted():
 KEY = jax.random.key(7)
 
 
-def test_a_uniform_depends_on_prompt_sample_and_token_alone():
+def test_a_uniform_depends_only_on_prompt_sample_and_token():
     whole = rollout_uniforms(KEY, jnp.array([3, 8]), jnp.array([[0, 1, 2, 3], [4, 5, 6, 7]]), 6)
     part = rollout_uniforms(KEY, jnp.array([8]), jnp.array([[6]]), 3)
     np.testing.assert_array_equal(part[0, 0], whole[1, 2, :3])
