@@ -11,7 +11,7 @@ from scipy import stats
 from pods_jax.analysis.curves import PHASES
 from pods_jax.config.load import load_config
 from pods_jax.config.schema import Config
-from pods_jax.processor import processor_name
+from pods_jax.processor import cores, processor_name
 from pods_jax.rewards import RewardPool
 from pods_jax.training.prompts import load_data
 from pods_jax.training.run import Run, make_run
@@ -40,7 +40,7 @@ def measure(study: Study, variants: Sequence[str], on_round: Callable[[int], Non
     times = time_steps(configs, study.cost_rounds, on_round)
     return {
         "machine": processor_name(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": len(cores()),
         "load": [before, os.getloadavg()[0]],
         "rounds": study.cost_rounds,
         "variants": {

@@ -58,7 +58,7 @@ def _bytes_of(module: Module, computation: Computation, instruction: Instruction
     if operation == "dynamic-update-slice":
         return 2 * _operand_bytes(computation, instruction, [1])
     if operation == "scatter":
-        return 3 * _operand_bytes(computation, instruction, [2])
+        return 3 * _operand_bytes(computation, instruction, [2])  # the updates; and what is there, read and written
     return memory_bytes(instruction.result) + _operand_bytes(computation, instruction)
 
 

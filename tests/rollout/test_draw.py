@@ -221,7 +221,7 @@ def test_bounds_among_the_candidates_are_those_of_all_tokens(logits, top_k, top_
 KEY = jax.random.key(7)
 
 
-def test_a_uniform_depends_on_prompt_sample_and_token_alone():
+def test_a_uniform_depends_only_on_prompt_sample_and_token():
     whole = rollout_uniforms(KEY, jnp.array([3, 8]), jnp.array([[0, 1, 2, 3], [4, 5, 6, 7]]), 6)
     part = rollout_uniforms(KEY, jnp.array([8]), jnp.array([[6]]), 3)
     np.testing.assert_array_equal(part[0, 0], whole[1, 2, :3])
