@@ -17,7 +17,7 @@ METHODS = {"pods": {}, "grpo": {}, "grpo_ga": {}, "random": {}, "max_reward": {}
 def get_config(argument: str = "pods") -> ConfigDict:
     c = default_config()
 
-    # Task: 5-digit decimal addition; the warm start imitates a teacher that drops most carries.
+    # Data: 5-digit decimal addition; the warm start imitates a teacher that drops most carries.
     c.data.name = "addition"
     c.data.options = {"base": 10, "digits": 5, "carry_prob": 0.3, "num_train": 20_000, "num_test": 1024}
     c.rollout.max_prompt_length = 11

@@ -35,7 +35,7 @@ METHODS = {
 def get_config(argument: str = "pilot_commit") -> ConfigDict:
     c = default_config()
 
-    # Task: 5-digit decimal addition, and subtraction that no demonstration shows.
+    # Data: 5-digit decimal addition, and subtraction that no demonstration shows.
     c.data.name = "addition"
     c.data.options = {
         "base": 10, "digits": 5, "carry_prob": 0.4, "num_train": 6000, "num_test": 512, "unseen_fraction": 0.4,

@@ -15,7 +15,7 @@ from pods_jax.config import default_config
 from pods_jax.errors import UserError
 from pods_jax.registry import nearest
 
-TASKS = {  # data set, its options, prompt and completion tokens
+DATA_SETS = {  # name: data set, its options, prompt and completion tokens
     "chain_sum": (
         "reasoning_gym",
         {
@@ -32,11 +32,11 @@ TASKS = {  # data set, its options, prompt and completion tokens
 }
 
 
-def get_config(task: str = "chain_sum") -> ConfigDict:
-    if task not in TASKS:
-        raise UserError(f"configs/smollm2_chain_sum.py has no argument '{task}' ({nearest(task, TASKS)})")
+def get_config(name: str = "chain_sum") -> ConfigDict:
+    if name not in DATA_SETS:
+        raise UserError(f"configs/smollm2_chain_sum.py has no argument '{name}' ({nearest(name, DATA_SETS)})")
     c = default_config()
-    c.data.name, c.data.options, c.rollout.max_prompt_length, c.rollout.max_completion_length = TASKS[task]
+    c.data.name, c.data.options, c.rollout.max_prompt_length, c.rollout.max_completion_length = DATA_SETS[name]
     c.model.path = "smollm2-135m"
     c.model.remat = "full"
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from benchmark import accelerator, beside_peers, hardware, selection, simulated_passes, step_phases, verification
+from benchmark import accelerator, beside_peers, machine, selection, simulated_passes, step_phases, verification
 from benchmark.printing import print_table
 from benchmark.workload import BENCHMARK_SHAPES
 
@@ -38,7 +38,7 @@ from pods_jax.planning.chips import CHIPS
 
 Rows = list[dict[str, Any]]
 Measured = Iterator[tuple[str, Rows]]
-"""Titles and rows of tables, as they are measured; rows of a title that has been are added to its table."""
+"""Titles and rows of tables, as they are measured. A title may come again: its rows are added to its table."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
         tables.setdefault(title, []).extend(rows)
         print_table(title, rows)
         if args.json:
-            found = {"machine": hardware.describe(), "options": options(args), **tables}
+            found = {"machine": machine.describe(), "options": options(args), **tables}
             write_atomic(args.json, json.dumps(found, indent=1))
 
 

@@ -3,7 +3,7 @@
     python experiments/study.py                          # days; the same command goes on where it was stopped
     python experiments/study.py --quick                  # a minute or two: that everything works, no results
     python experiments/study.py --part main --no-runs --document docs/results.md   # tables anew, into a document
-    python experiments/study.py --from-numbers --out docs/results --document docs/results.md   # of the JSON files alone
+    python experiments/study.py --from-numbers --out docs/results --document docs/results.md   # reads only JSON files
 
 Parts: `main` (methods), `ablations` (n, m, statistics), `larger` (a policy of ten times the parameters), `allocation`
 (who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `smollm2` (methods on a language

@@ -31,7 +31,7 @@ _SHORT = (
 
 
 class Notebook:
-    """What a notebook leaves: workdirs in runs/notebooks/NAME, with its figures beside them in `figures`.
+    """The files of a notebook: workdirs in runs/notebooks/NAME, and its figures beside them in `figures`.
 
     A notebook that is executed again goes on with its runs; to have them made anew, delete the folder. With QUICK, all
     is in a new temporary folder.

@@ -164,7 +164,7 @@ def main_with_errors(main: Callable[[], None]) -> None:
 
 
 def _bound_the_end() -> None:
-    """One of several processes ends in bounded time, and with it the others, whatever its threads still wait for."""
+    """Ends one of several processes in bounded time, whatever its threads still wait for; the others end with it."""
     if "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized():
         from pods_jax.parallel.start import SHUTDOWN_S, end_within
 

@@ -36,7 +36,7 @@ from scipy.special import stdtrit
 
 
 class Moments(NamedTuple):
-    """What the estimator needs of the gradients of K groups of each of a prompts.
+    """Products of the gradients of K groups of each of a prompts, from which the noise scale is estimated.
 
     Attributes:
       group_squares: |g_ik|^2.

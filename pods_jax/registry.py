@@ -58,7 +58,7 @@ def import_submodules(package: str, skip: Collection[str] = ()) -> None:
 
 
 def load_named(name: str, what: str, form: str) -> Any:
-    """What "module:attribute" names, for parts of the user's own.
+    """The function or class that "module:attribute" names: a part of the user's own.
 
     what, form: subject and expected form of the message.
 

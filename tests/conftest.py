@@ -9,15 +9,11 @@ import tempfile
 import jax
 import pytest
 from hypothesis import settings
+from xla_flags import FLAGS
 
-# Tests compile much and compute little: XLA's optimisations and its newer code generator cost them more than they give.
-# Before JAX starts, which refuses flags that it does not know: from 0.11 on there is no other code generator.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
-    + (" --xla_cpu_use_fusion_emitters=false" if jax.version.__version_info__ < (0, 11) else "")
-).strip()
+os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS]).strip()  # before JAX starts
 
+from pods_jax import processor
 from pods_jax.config.schema import default_config
 from pods_jax.errors import UserError
 from pods_jax.model_files import SMOLLM2, resolve_model_path
@@ -38,6 +34,11 @@ def _share_programs():
     for name, value in options.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One worker more than cores: some tests wait for processes that they start."""
+    return len(processor.cores()) + 1
 
 
 _share_programs()

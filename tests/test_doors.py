@@ -1,4 +1,4 @@
-"""What the library's public functions say to arguments of a wrong shape, type or range."""
+"""The errors of the library's public functions for arguments of a wrong shape, type or range."""
 
 import subprocess
 import sys

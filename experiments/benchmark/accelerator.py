@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmark.hardware import matmul_flops_per_s, median_seconds, memory_bytes_per_s
+from benchmark.machine import matmul_flops_per_s, median_seconds, memory_bytes_per_s
 from benchmark.ours import random_batch
 from pods_jax.config.schema import ObjectiveConfig, OptimizerConfig
 from pods_jax.learner import init_state, make_optimizer, make_update

@@ -62,7 +62,7 @@ def random_batch(shape: tuple[int, int], S: int, T: int, vocab_size: int) -> Bat
 def step(options: dict[str, Any]) -> Repetition:
     """A whole training step on one prompt: n completions, m of them trained on."""
     config = step_config(options)
-    run = make_run(config, digit_task(options), RewardPool(1), lambda step, loss: None)
+    run = make_run(config, digit_data(options), RewardPool(1), lambda step, loss: None)
     steps = iter(range(1, 1_000_000))
 
     def repetition() -> int:
@@ -93,7 +93,7 @@ def step_config(options: dict[str, Any]) -> Config:
     return from_mapping(c)[0]
 
 
-def digit_task(options: dict[str, Any]) -> RunData:
+def digit_data(options: dict[str, Any]) -> RunData:
     """Prompts of digits whose golds no completion equals."""
     tokenizer = load_tokenizer(options["folder"])
     examples = tuple(Example(digits(options["prompt_tokens"], seed), "-") for seed in range(64))

@@ -3,7 +3,6 @@
 Imports are what these need, and no trainer, as they count in the peak of memory.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,16 +11,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria, 
 
 from benchmark.contenders import Repetition
 from benchmark.workload import digits, end_ids, heavy_tailed_length
-
-
-def usable_processors() -> int:
-    """Processors that this process may use, as `taskset` has it; more threads would wait for each other, busily."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+from pods_jax.processor import cores
 
 
 def load(folder: str) -> Any:
-    torch.set_num_threads(usable_processors())
+    torch.set_num_threads(len(cores()))  # more threads than `taskset` leaves would wait for each other, busily
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
@@ -48,12 +42,12 @@ def tails(options: dict[str, Any]) -> Repetition:
         by_first = [heavy_tailed_length(i, vocab_size, options["mean_length"]) for i in completions[:, 0].tolist()]
         return torch.tensor(by_first).clamp(max=options["new_tokens"])
 
-    class Ended(StoppingCriteria):
+    class AtLength(StoppingCriteria):
         def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
             completions = input_ids[:, options["prompt_tokens"] :]
             return completions.shape[1] >= lengths(completions)
 
-    ended = StoppingCriteriaList([Ended()])
+    ended = StoppingCriteriaList([AtLength()])
     return _completing(model, options, lambda rows: int(lengths(rows).sum()), stopping_criteria=ended)
 
 

@@ -1,4 +1,4 @@
-"""What passes to milestones save on an accelerator, simulated: the least time of decoding by its bytes and arithmetic.
+"""The time that passes to milestones save on an accelerator, simulated: the least that bytes and arithmetic allow.
 
 No model runs. Lengths are lognormal with sigma = 1 and cut at T; passes, blocks, chunks and capacities are those of the
 sampler; a program takes the longer of the times for its arithmetic and for its weights and cache at the chip's peaks.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmark.hardware import matmul_flops_per_s, median_seconds
+from benchmark.machine import matmul_flops_per_s, median_seconds
 from pods_jax.buckets import pad_prompts
 from pods_jax.config.schema import Config, LoraConfig
 from pods_jax.learner import Batch
@@ -38,9 +38,9 @@ GROWN = ("n", "m", "T")
 @contextlib.contextmanager
 def started(config: Config) -> Iterator[Run]:
     """A run of an experiment at its first step, without a workdir."""
-    task = load_data(config)
+    data = load_data(config)
     with RewardPool(num_workers=config.reward.num_workers) as pool:
-        yield make_run(config, task, pool, lambda step, loss: None)
+        yield make_run(config, data, pool, lambda step, loss: None)
 
 
 def config_sizes(run: Run) -> Sizes:

@@ -1,4 +1,4 @@
-"""Small files of finished runs, some kB each: learning curves without weights, of which all results can be made.
+"""Small files of finished runs, some kB each: learning curves without weights, from which all results can be made.
 
 They are to be committed: a study goes on from those of another clone.
 """
@@ -14,7 +14,7 @@ from pods_jax.errors import UserError
 from pods_jax.io import make_folder, read_json, read_jsonl, write_atomic
 
 COLUMNS = ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
-"""What a file keeps of each evaluation beside its accuracy: totals until then."""
+"""Totals that a file keeps of each evaluation, beside its accuracy."""
 KEYS = ("run", "overrides", "curve", "hours")
 
 
@@ -25,7 +25,7 @@ def write_curve_file(
 
     Args:
       run: what names the run in the study.
-      overrides: of its config, by which a run of another definition is told.
+      overrides: of its config; a run with others is one of another definition.
       metric: the accuracy in its evaluations.
 
     Returns:
@@ -49,7 +49,7 @@ def run_hours(workdir: Path) -> float:
 
 
 def read_curve_file(file: Path, overrides: Sequence[str] | None = None) -> dict[str, Any]:
-    """What `write_curve_file` wrote.
+    """The contents of a file that `write_curve_file` wrote.
 
     Raises:
       UserError: a damaged file, or one of a run with other overrides than those given.

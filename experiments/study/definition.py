@@ -166,7 +166,6 @@ _PODS_GA = ("at least 1.7x", (1.7, math.inf))
 _PODS_GRPO = ("2x and more on one device, 1 prompt a step", (2.0, math.inf))
 _PC_GRPO = ("1.5x to 1.9x", (1.5, 1.9))
 _PC_DAPO = ("2.3x to 4.0x", (2.3, 4.0))
-_PC = "mixed-pilot_commit"
 ANSWERS = (
     Answer("time to 90 %, PODS over GRPO-GA", *_PODS_GA, "main", "grpo_ga", "pods", 0.90),
     Answer("the same, 10 times the parameters", *_PODS_GA, "larger", "larger-grpo_ga", "larger-pods", 0.90),

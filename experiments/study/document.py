@@ -197,21 +197,23 @@ def regime_block(numbers: Numbers) -> str:
     if not numbers:
         return "No reported run is finished yet."
     head = ["setting", "GRPO over", "to", "steps", "steps, predicted", "time", "rollouts", "B inter + intra"]
-    rows = [
-        [
-            name, METHODS[method].look.label, _percent(t), _interval(r["measured"], r["measured"]["pairs"]),
-            _three(r["predicted"]), *(_interval(r[k], r[k]["pairs"]) for k in ("seconds", "rollouts")),
-            _noise(table["noise"]),
-        ]
-        for name, table in numbers.items()
-        for method, found in table["ratios"].items()
-        for t, r in found.items()
-    ]  # fmt: skip
+    rows = []
+    for name, table in numbers.items():
+        for method, by_threshold in table["ratios"].items():
+            label = METHODS[method].look.label
+            for t, ratio in by_threshold.items():
+                rows.append([name, label, _percent(t), *_ratio_cells(ratio), _noise(table["noise"])])
     hours = sum(table["hours"] for table in numbers.values())
     runs = sum(table["seeds"] for table in numbers.values())
     rates = [f"**{name}**: {_rates(table['tuning'])}" for name, table in numbers.items()]
     text = f"{runs} reported runs, {hours:.1f} hours with those that chose learning rates."
     return "\n\n".join([text, _table(head, rows), *rates])
+
+
+def _ratio_cells(ratio: Numbers) -> list[str]:
+    """The ratios of steps, measured and predicted, of time and of rollouts."""
+    steps, seconds, rollouts = (_interval(ratio[k], ratio[k]["pairs"]) for k in ("measured", "seconds", "rollouts"))
+    return [steps, _three(ratio["predicted"]), seconds, rollouts]
 
 
 def _three(found: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""What a study of trials is made of, as data: methods, settings that they are compared in, seeds and learning rates."""
+"""The parts of a study of trials, as data: methods, settings that they are compared in, seeds and learning rates."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -41,17 +41,17 @@ ANCHORS = {
     "main": "pods", "larger": "larger-pods", "n": "grpo", "m": "grpo_ga", "statistics": "pods",
     "allocation": "mixed-pilot_commit", "small_batch": "small-pilot_commit",
 }  # fmt: skip
-"""What each other method of a table is drawn beside."""
+"""The method of each table beside which every other one is drawn."""
 INSET = (80.0, 100.0)
 """Per cent that insets magnify, where the thresholds are."""
 LEVEL_COLORS = (SHADES[0], LOOKS["pods"].color, SHADES[2])
-"""Of the thresholds of a table, from the lowest."""
+"""Colors of a table's thresholds, from the lowest."""
 
 
 def draw_learning_curves(name: str, workdir: Path, costs: Numbers, out: Path) -> list[Path]:
     """Draws the curves of a table of `LEARNING`, two methods a panel: over time, and for methods also over steps.
 
-    Nothing is drawn where one method alone has runs, as in a quick study.
+    Nothing is drawn where only one method has runs, as in a quick study.
     """
     found = find(LEARNING[name], workdir)
     if len(found.runs) < 2:
@@ -97,7 +97,7 @@ def draw_numbers(name: str, numbers: Numbers, out: Path) -> list[Path]:
         return [draw_costs(name, numbers, out)]
     if name == "regime":
         return draw_regime(numbers, out)
-    if not any(ratios_of(numbers).values()):  # one method alone, in a quick study
+    if not any(ratios_of(numbers).values()):  # only one method, in a quick study
         return []
     if name in LEARNING:
         return [_draw_speed_ups(name, numbers, out / f"{name}.png")]

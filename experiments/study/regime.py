@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pods_jax.analysis.style import LOOKS
 from pods_jax.config.methods import sizes
+from study import smollm2
 from study.extents import Extent, Method, Setting
 
 MICRO_BATCH = 64
@@ -18,13 +19,7 @@ MICRO_BATCH = 64
 _ALL = {"selection.rule": "all"}
 _PILOTS = {"n_pilot": 16, "n_commit": 48, "on_exhausted": "train_partial"}
 
-METHODS: Mapping[str, Method] = {
-    "grpo": Method(LOOKS["grpo"], _ALL | sizes(4, 4)),
-    "pods": Method(LOOKS["pods"], {"selection.rule": "max_variance"} | sizes(16, 4)),
-    "grpo_ga": Method(LOOKS["grpo_ga"], _ALL | sizes(16, 16)),
-    # Four random ones of 16 are distributed as four: the updates are those of GRPO, and so is the best rate.
-    "random": Method(LOOKS["random"], {"selection.rule": "random"} | sizes(16, 4), rate_of="grpo"),
-}
+METHODS: Mapping[str, Method] = {name: smollm2.METHODS[name] for name in ("grpo", "pods", "grpo_ga", "random")}
 ALLOCATORS: Mapping[str, Method] = {
     "grpo": Method(LOOKS["grpo"], _ALL | sizes(64, 64)),
     "pilot_commit": Method(

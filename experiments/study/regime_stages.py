@@ -57,7 +57,7 @@ def trial_folder(task: Task, records: Path) -> Path:
 
 
 def _seeds(regime: Regime, task: Task, records: Path, measuring: bool = False) -> list[int]:
-    """Seeds of accepted warm starts; those that are not measured yet are, or else a UserError."""
+    """Seeds of accepted warm starts. measuring: measures those that the file lacks, which are a UserError otherwise."""
 
     def measure(seed: int) -> float:
         if not measuring:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pods_jax.allocation.pilot_commit import PilotCommitOptions
 from pods_jax.analysis import regimes
 from pods_jax.analysis.advice import pooled, predicted_ratio
 from pods_jax.analysis.curves import cost_to_target
@@ -19,7 +20,7 @@ from study.trials import Record, Records
 
 
 def regime_table(extent: Extent, records: Records, step_seconds: Mapping[str, float]) -> Numbers:
-    """By setting, of those with reported runs: `_setting`."""
+    """The results of each setting that has reported runs, see `_setting`."""
     found = {s.name: _setting(extent, s.name, records, step_seconds) for s in extent.settings}
     return {name: table for name, table in found.items() if table["ratios"]}
 
@@ -96,7 +97,7 @@ def _ratio(
 
 
 def _spent(runs: Mapping[int, Record], seeds: Sequence[int], threshold: float, key: str) -> tuple[list[float], float]:
-    """What each seed spends to a threshold, inf for never; and the mean budget."""
+    """The cost of each seed to a threshold, inf for never; and the mean budget."""
     spent = [cost_to_target(evals_of(runs[s].curve), threshold, key, window=WINDOW) for s in seeds]
     budget = float(np.mean([runs[s].curve[key][-1] for s in seeds]))
     return [np.inf if x is None else x for x in spent], budget
@@ -121,10 +122,11 @@ def predicted(
     return predicted_ratio(pooled(noise), num_prompts, own, own, other)
 
 
-def _model(method: Method) -> regimes.Method:
+def _model(method: Method) -> regimes.MethodModel:
     """The model's form of a method."""
     n, m = (method.keys[key] for key in ("rollout.num_generations", "selection.num_kept"))
-    options = method.keys.get("allocation.options")
-    if options is not None:
-        return regimes.pilot_commit(options["n_pilot"], options["n_commit"], 0.125, 0.75)
+    if "allocation.options" in method.keys:
+        options = PilotCommitOptions(**method.keys["allocation.options"])
+        pilot, _, commit = options.sizes(n)
+        return regimes.pilot_commit(pilot, commit, options.p_lower, options.p_upper)
     return regimes.pods(n, m) if method.keys["selection.rule"] == "max_variance" else regimes.grpo(m)

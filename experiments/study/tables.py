@@ -128,7 +128,7 @@ def _row(steps: Curves, seconds: Curves, cost: Numbers) -> Numbers:
 
 
 def _speed_ups(baseline: str, name: str, steps: Mapping[str, Curves], seconds: Mapping[str, Curves]) -> Numbers:
-    """By threshold and "99 %" (of the baseline's best mean): `speed_up` of the mean curves, and paired by seed.
+    """`speed_up` of the mean curves, and paired by seed: for each threshold, and for 99 % of the baseline's best mean.
 
     "paired": the geometric mean over seeds, with "censored" as in `paired_rollouts`; "steps": the same in steps. The
     ratio of the two is that of the step costs, if none is censored. The 99 % rule is of mean curves: it has no pairs.
@@ -282,7 +282,7 @@ def _steps_at(run: RunRecord, rollouts: float) -> int:
 
 
 def _rollout_ratios(baseline: str, name: str, curves: Mapping[str, Curves], rows: Numbers) -> Numbers:
-    """By target and "99 %" of the baseline's best mean: `speed_up` of mean curves over rollouts.
+    """`speed_up` of mean curves over rollouts, for each target, and for 99 % of the baseline's best mean.
 
     Targets have the ratios "paired" and "equal_budgets" too.
     """

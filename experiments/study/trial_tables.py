@@ -16,7 +16,7 @@ WINDOW = 2
 """Number of evaluations, the last ones until then, whose mean accuracy a threshold is compared with."""
 
 COSTS = {"steps": "step", "rollouts": "rollouts/generated", "tokens": "tokens/generated"}
-"""What a threshold costs: its name in tables, and in records."""
+"""Costs of reaching a threshold: the name in tables -> the name in records."""
 
 BASELINES = ("grpo", "grpo_ga")
 
@@ -70,7 +70,7 @@ def curves(runs: Mapping[int, Record], axis: str) -> Curves:
 
 
 def rate_scores(extent: Extent, setting: str, records: Records) -> dict[str, dict[str, float]]:
-    """By method with a learning rate of its own, the mean score of each rate on the tuning seeds."""
+    """The mean score of each rate on the tuning seeds, by method that has a rate of its own."""
     own = [name for name, method in extent.methods.items() if not method.rate_of]
     return {name: _by_rate(tried(extent, records, setting, name)) for name in own}
 
@@ -107,7 +107,7 @@ def _to(runs: Mapping[int, Record], threshold: float, cost: str) -> Numbers:
 
 
 def _ratios(baseline: Numbers, method: Numbers, thresholds: Sequence[float]) -> Numbers:
-    """By threshold and cost: the baseline's cost over the method's, paired by the seeds that both have.
+    """The baseline's cost over the method's by threshold and cost, paired by the seeds that both have.
 
     Both are cut at the smaller of the two budgets; "censored" is the number of pairs in which one side is not there by
     then and counts with that budget.
@@ -125,6 +125,6 @@ def _ratio(baseline: Numbers, method: Numbers, threshold: str, cost: str, seeds:
 
 
 def _spent(row: Numbers, threshold: str, cost: str, seeds: Sequence[int]) -> list[float]:
-    """What each seed spends to a threshold, inf for never."""
+    """The cost of each seed to a threshold, inf for never."""
     by_seed = dict(zip(row["seeds"], row["to"][threshold][cost]["by_seed"], strict=True))
     return [np.inf if by_seed[s] is None else by_seed[s] for s in seeds]

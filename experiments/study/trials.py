@@ -31,7 +31,7 @@ class Record:
     """The committed part of a finished trial.
 
     Attributes:
-      overrides: of the config, by which a trial of another definition is told.
+      overrides: of the config; a trial with others is one of another definition.
       curve, hours, noise: as in its file (`write_curve_file`).
     """
 

@@ -20,7 +20,7 @@ def accepted(
       file: of accuracies by seed, which grows.
       definition: of the warm start, which the file must share.
       bounds: least and largest accuracy.
-      measure: the accuracy of a seed's warm start; None must not be asked for what the file has.
+      measure: seed -> accuracy of its warm start; called for the seeds that the file lacks.
 
     Raises:
       UserError: the file has another definition, or too few of the first `LIMIT` seeds are accepted.

@@ -1,4 +1,4 @@
-"""MoPPS (Qu et al. 2025, arXiv 2507.04632): of many candidates, those whose success rate is predicted near a target."""
+"""MoPPS (Qu et al. 2025, arXiv 2507.04632): rollouts for candidates whose success rate is predicted near a target."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -90,7 +90,7 @@ class ReinforceAda:
         more = iter(groups)
         if self._round == 1:
             self._pools = list(more)
-        else:
+        else:  # the groups are those of `requests`: for the pools that lacked rollouts, in their order
             self._pools = [pool if self._has_left(pool) else joined([pool, next(more)]) for pool in self._pools]
         left = [self._has_left(pool) for pool in self._pools]
         if not all(left) and self._round < self._options.max_rounds:

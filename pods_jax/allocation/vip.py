@@ -21,7 +21,7 @@ def rloo_variance(n: np.ndarray) -> np.ndarray:
 
 
 def dr_grpo_variance(n: np.ndarray) -> np.ndarray:
-    """The same with the mean reward as the baseline. Only from n = 3 on does it fall ever slower."""
+    """The same with the mean reward as the baseline: it falls ever slower only from n = 3 on."""
     return (n - 1) / n**2
 
 

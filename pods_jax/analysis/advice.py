@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pods_jax.allocation.pilot_commit import PilotCommitOptions
 from pods_jax.analysis.regimes import (
     GRID,
     Factors,
-    Method,
+    MethodModel,
     factors,
     grpo,
     pilot_commit,
@@ -38,13 +39,13 @@ class Seconds:
     trained: float
 
     def step(self, found: Factors, num_prompts: int) -> float:
-        """Of a method with so many prompts."""
+        """Seconds of a step of a method on `num_prompts` prompts; found: the method's factors."""
         return self.fixed + num_prompts * (self.generated * found.generated + self.trained * found.m)
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a run tells about its regime.
+    """A run's regime, as the run itself measured it.
 
     Attributes:
       scale: pooled over the run's measurements, which are at `steps`.
@@ -59,7 +60,7 @@ class Measured:
     num_prompts: int
     n: int
     m: int
-    method: Method
+    method: MethodModel
     scale_rewards: str
 
 
@@ -102,23 +103,21 @@ def _ratio(found: tuple[float, float, float]) -> str:
 def advise(measured: Measured) -> list[Advice]:
     """PODS and Pilot-Commit beside GRPO with as many trained rollouts, predicted by `pods_jax.analysis.regimes`.
 
-    Of a run with n = m, PODS generates four times as many; Pilot-Commit's pilot is a quarter of n, its bounds are the
-    defaults of its allocator.
+    PODS generates four times as many as a run with n = m; Pilot-Commit has groups of n and the defaults of its
+    allocator.
     """
-    m, n = measured.m, measured.n if measured.n > measured.m else PODS_FACTOR * measured.m
+    m = measured.m
+    n = measured.n if measured.n > m else PODS_FACTOR * m
     pairs = [(f"PODS {n} -> {m}", pods(n, m), m)]
     if measured.n >= 8:
-        size = measured.n
-        pairs.append((f"Pilot-Commit {size // 4} + {size - size // 4}", default_pilot_commit(size), size))
+        options = PilotCommitOptions()
+        pilot, _, commit = options.sizes(measured.n)
+        method = pilot_commit(pilot, commit, options.p_lower, options.p_upper)
+        pairs.append((f"Pilot-Commit {pilot} + {commit}", method, measured.n))
     return [_advice(name, method, size, measured) for name, method, size in pairs]
 
 
-def default_pilot_commit(n: int) -> Method:
-    """Pilot-Commit with groups of n under the defaults of `allocation.name = "pilot_commit"`."""
-    return pilot_commit(n // 4, n - n // 4, 0.125, 0.75)
-
-
-def _advice(name: str, method: Method, size: int, measured: Measured) -> Advice:
+def _advice(name: str, method: MethodModel, size: int, measured: Measured) -> Advice:
     ours = _factors(measured, method)
     theirs = _factors(measured, grpo(size))
     cost = measured.seconds.step(ours, measured.num_prompts) / measured.seconds.step(theirs, measured.num_prompts)
@@ -137,7 +136,7 @@ def predicted_ratio(
     return float(ratios[0]), *map(float, np.quantile(ratios[1:], (0.025, 0.975)))
 
 
-def _factors(measured: Measured, method: Method) -> Factors:
+def _factors(measured: Measured, method: MethodModel) -> Factors:
     return factors(method, GRID, measured.weights, measured.scale_rewards)
 
 
@@ -160,7 +159,8 @@ def read_measured(workdir: Path) -> Measured:
     if not any(0 < s < r["rollouts"] for r in records for s in r["successes"]):
         raise UserError(f"{workdir}: no prompt had right and wrong rollouts, so that no gradient was measured")
     rollout = config["rollout"]
-    n, m = rollout["num_generations"], config["selection"]["num_kept"]
+    n = rollout["num_generations"]
+    m = config["selection"]["num_kept"]
     return Measured(
         scale=pooled(records),
         steps=[r["step"] for r in records],
@@ -174,7 +174,7 @@ def read_measured(workdir: Path) -> Measured:
     )
 
 
-def _method_of(config: Mapping[str, Any], n: int, m: int) -> Method:
+def _method_of(config: Mapping[str, Any], n: int, m: int) -> MethodModel:
     rule = config["selection"]["rule"]
     if rule not in ("all", "random", "max_variance", "max_variance_authors"):
         raise UserError(f"selection.rule = '{rule}': advice knows all, random and max_variance only")
@@ -211,7 +211,8 @@ def seconds_of(metrics: Sequence[Mapping[str, Any]]) -> Seconds:
 
     last = metrics[-1]
     generated, trained = (max(1.0, last[f"rollouts/{kind}"] / last["step"]) for kind in ("generated", "trained"))
-    rollouts, update = median("sample", "verify"), median("update")
+    rollouts = median("sample", "verify")
+    update = median("update")
     return Seconds(max(0.0, median("step") - rollouts - update), rollouts / generated, update / trained)
 
 

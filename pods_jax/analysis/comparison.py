@@ -117,7 +117,7 @@ def choose(groups: Sequence[RunGroup]) -> dict[str, list[RunGroup]]:
 
 
 def _by_size(groups: Sequence[RunGroup], size: str) -> list[RunGroup]:
-    """In order of size; none, if there is only one size."""
+    """The groups in order of size; none, if there is only one size."""
     ordered = sorted(groups, key=lambda g: getattr(g, size))
     return ordered if len({getattr(g, size) for g in groups}) > 1 else []
 

@@ -63,7 +63,7 @@ class SingleDevice:
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
+        """A name that no other runs have."""
         return f"{self.stem} {self.dataset} {self.metric}"
 
     def read(self, folder: Path) -> PublishedRuns:
@@ -121,7 +121,7 @@ class EightDevices:
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
+        """A name that no other runs have."""
         return f"{self.machine}-ga{self.accumulation}"
 
     def read(self, folder: Path) -> PublishedRuns:
@@ -177,7 +177,7 @@ Runs = SingleDevice | EightDevices
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class PaperSetting:
     """One of the paper's main comparisons: a baseline and PODS on equal hardware for equal time."""
 
     title: str
@@ -198,16 +198,16 @@ _LLAMA_PODS = dataclasses.replace(_LLAMA, stem="Instruct-Llama-512-64-16-0.04")
 _GRPO, _GRPO_GA, _PODS = (LOOKS[m] for m in ("grpo", "grpo_ga", "pods"))
 
 SETTINGS = {
-    "gsm8k_main": Setting(
+    "gsm8k_main": PaperSetting(
         "GSM8K, Qwen2.5-3B, LoRA", _GRPO, SingleDevice("Instruct-GSM8K-512-16-16"),
         SingleDevice("Instruct-GSM8K-512-64-16"), _L40S),
-    "math_main": Setting(
+    "math_main": PaperSetting(
         "MATH, Qwen2.5-3B, LoRA", _GRPO, SingleDevice("Instruct-MATH-NF-512-8-8", "math500"),
         SingleDevice("Instruct-MATH-NF-512-32-8", "math500"), _L40S),
-    "llama_main": Setting("GSM8K, Llama-3.2-3B, LoRA", _GRPO, _LLAMA, _LLAMA_PODS, _L40S),
-    "h100s_main": Setting(
+    "llama_main": PaperSetting("GSM8K, Llama-3.2-3B, LoRA", _GRPO, _LLAMA, _LLAMA_PODS, _L40S),
+    "h100s_main": PaperSetting(
         "GSM8K, Qwen2.5-3B, full", _GRPO_GA, EightDevices("h100s", 16), EightDevices("h100s", 4), _H100),
-    "a100s_main": Setting(
+    "a100s_main": PaperSetting(
         "GSM8K, Qwen2.5-7B, full", _GRPO_GA, EightDevices("a100s", 16), EightDevices("a100s", 4), _A100),
 }  # fmt: skip
 
@@ -250,7 +250,7 @@ MULTI_DEVICE_CAUTION = (
 
 
 Read = Callable[[Runs], PublishedRuns]
-"""What reads runs, from the authors' logs or from numbers made of them (`pods_jax.analysis.published_file`)."""
+"""A reader of runs: from the authors' logs, or from numbers made of them (`pods_jax.analysis.published_file`)."""
 
 
 def all_runs() -> list[Runs]:

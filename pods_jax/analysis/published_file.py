@@ -1,4 +1,4 @@
-"""The authors' published runs as one small file of numbers, of which the figures can be drawn without their logs."""
+"""The authors' published runs as one small file of numbers, from which the figures can be drawn without their logs."""
 
 import json
 from pathlib import Path
@@ -33,9 +33,12 @@ def write_compact(folder: Path, file: Path) -> None:
 def _rounded(runs: PublishedRuns) -> dict[str, list]:
     """The values by name, [S, E] each; whole numbers as integers."""
     values = {"accuracy": runs.accuracy.y, "length": runs.length.y, "steps": runs.steps}
-    return {
-        name: [[_number(x) for x in row] for row in np.round(v, DIGITS[name]).tolist()] for name, v in values.items()
-    }
+    return {name: _numbers(array, DIGITS[name]) for name, array in values.items()}
+
+
+def _numbers(array: np.ndarray, digits: int) -> list[list[float | int]]:
+    rows = np.round(array, digits).tolist()
+    return [[_number(x) for x in row] for row in rows]
 
 
 def _number(value: float | int) -> float | int:

@@ -33,7 +33,7 @@ Counts = Float[np.ndarray, "p k"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Method:
+class MethodModel:
     """A way to spend rollouts on prompts of given success rates.
 
     Attributes:
@@ -47,12 +47,12 @@ class Method:
     generated: Callable[[np.ndarray, np.ndarray], float]
 
 
-def grpo(m: int) -> Method:
+def grpo(m: int) -> MethodModel:
     """m rollouts a prompt, all trained on; a random m of n are distributed in the same way."""
-    return Method(m, lambda p: _binomial(m, p), lambda p, weights: float(m))
+    return MethodModel(m, lambda p: _binomial(m, p), lambda p, weights: float(m))
 
 
-def pods(n: int, m: int) -> Method:
+def pods(n: int, m: int) -> MethodModel:
     """n rollouts a prompt, of which the m of largest variance are kept: as nearly as many right as wrong ones."""
     kept = [min(max(m // 2, m - (n - k)), min(m, k)) for k in range(n + 1)]
 
@@ -61,10 +61,10 @@ def pods(n: int, m: int) -> Method:
         np.add.at(found, (slice(None), kept), _binomial(n, p))
         return found
 
-    return Method(m, counts, lambda p, weights: float(n))
+    return MethodModel(m, counts, lambda p, weights: float(n))
 
 
-def pilot_commit(n_pilot: int, n_commit: int, p_lower: float, p_upper: float) -> Method:
+def pilot_commit(n_pilot: int, n_commit: int, p_lower: float, p_upper: float) -> MethodModel:
     """Pilots for every prompt; commits, and training on the union, where p_lower <= the pilot's rate <= p_upper."""
     rates = np.arange(n_pilot + 1) / n_pilot
     passes = (p_lower <= rates) & (rates <= p_upper)
@@ -77,7 +77,7 @@ def pilot_commit(n_pilot: int, n_commit: int, p_lower: float, p_upper: float) ->
         share = float(weights @ (_binomial(n_pilot, p) * passes).sum(1)) / weights.sum()
         return n_commit + n_pilot / share if share else np.inf
 
-    return Method(n_pilot + n_commit, counts, generated)
+    return MethodModel(n_pilot + n_commit, counts, generated)
 
 
 def _binomial(n: int, p: np.ndarray) -> Counts:
@@ -132,7 +132,7 @@ _SCALES: Mapping[str, Callable] = {
 }
 
 
-def factors(method: Method, rates: np.ndarray, weights: np.ndarray, scale_rewards: str = "group") -> Factors:
+def factors(method: MethodModel, rates: np.ndarray, weights: np.ndarray, scale_rewards: str = "group") -> Factors:
     """The averages of a method over prompts of given success rates; NaN where it trains on none.
 
     Args:

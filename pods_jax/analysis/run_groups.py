@@ -163,7 +163,7 @@ def _composed_name(rule: str, allocator: str) -> str:
 
 
 def _rollouts_a_prompt(config: Mapping[str, Any]) -> int:
-    """In all groups of the prompt together."""
+    """Rollouts of a prompt in all its groups together."""
     return config["rollout.num_generations"] * config.get("allocation.options.groups_per_prompt", 1)
 
 

@@ -15,7 +15,7 @@ from pods_jax.analysis.figures import draw_learning_curve, learning_curve
 from pods_jax.analysis.report_figures import draw_health, draw_rewards, draw_seconds, health_rows
 from pods_jax.analysis.runs import RunRecord, describe, read_run
 from pods_jax.analysis.style import new_figure
-from pods_jax.config.schema import Config, flat, to_dict
+from pods_jax.config.schema import changes
 from pods_jax.errors import UserError
 from pods_jax.io import write_atomic, writing
 
@@ -47,7 +47,7 @@ def report_html(run: RunRecord) -> str:
         "Seconds": _seconds(run) if run.metrics else "",
         "Rewards kept and dropped": _rewards(run) if run.samples else "",
         "Samples": "\n".join(map(_sample, _spread(run.samples))),
-        "Config, where it is not the default": _rows(_changed(run.config)),
+        "Config, where it is not the default": _rows({key: repr(value) for key, value in changes(run.config).items()}),
     }
     parts = (f"<section><h2>{name}</h2>\n{content}\n</section>" for name, content in sections.items() if content)
     return _PAGE.substitute(title=_escaped(run.title), state=_escaped(_state(run)), body="\n".join(parts))
@@ -79,12 +79,6 @@ def _summary(run: RunRecord) -> dict[str, str]:
             generated, trained = (last.get(f"{unit}/{fate}", np.nan) for fate in ("generated", "trained"))
             lines[unit] = f"{generated:,.0f} generated, {trained:,.0f} trained on"
     return lines
-
-
-def _changed(config: Mapping[str, Any]) -> dict[str, str]:
-    """The config's values that are not the defaults."""
-    defaults = flat(to_dict(Config()))
-    return {key: repr(value) for key, value in flat(dict(config)).items() if defaults.get(key) != value}
 
 
 def _seconds(run: RunRecord) -> str:

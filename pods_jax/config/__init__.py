@@ -1,4 +1,4 @@
-"""Experiments as configs. The schema is here; loading, methods and validation are in the files beside it."""
+"""Experiments as configs: `schema` has the keys, and the files beside it load, combine and validate them."""
 
 from pods_jax.config.schema import Config, default_config, from_mapping, to_dict
 

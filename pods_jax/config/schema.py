@@ -579,3 +579,9 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for k, v in values.items():
         found |= flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v}
     return found
+
+
+def changes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat keys of a config's nested values that are not the defaults."""
+    defaults = flat(to_dict(Config()))
+    return {key: value for key, value in flat(dict(values)).items() if defaults.get(key, "") != value}

@@ -57,8 +57,8 @@ MIN_TEMPERATURE = 1e-4
 def violations(config: Config) -> list[str]:
     """Every violation, in words; needs no device."""
     checks = (
-        _ranges, _names, _objective, _rewards, _environment, _evaluation_sets, _allocation, engine_problems, _sizes,
-        _logging,
+        _ranges, _names, _adapters, _rule, _objective, _rewards, _environment, _evaluation_sets, _allocation,
+        engine_problems, _sizes, _logging,
     )  # fmt: skip
     return [problem for check in checks for problem in check(config)]
 
@@ -143,6 +143,7 @@ def _draws(config: Config) -> Iterator[str]:
 
 
 def _names(config: Config) -> Iterator[str]:
+    """Values that are not among the choices of their keys."""
     choices: dict[str, Iterable[str]] = {
         "data.name": DATASETS,
         "reward.format": FORMATS,
@@ -172,6 +173,10 @@ def _names(config: Config) -> Iterator[str]:
     for key, known in choices.items():
         if _value(config, key) not in (None, *known):
             yield f"{key} = '{_value(config, key)}' is unknown ({nearest(_value(config, key), known)})"
+
+
+def _adapters(config: Config) -> Iterator[str]:
+    """Options of adapters without adapters, and adapters of nothing."""
     if config.model.dtype == "bfloat16" and not config.lora.rank:
         yield "model.dtype = 'bfloat16' would round small updates of the weights away: use 'float32', or lora.rank > 0"
     if config.lora.quantize_base not in (None, "int8", "nf4"):
@@ -180,14 +185,18 @@ def _names(config: Config) -> Iterator[str]:
         yield "lora.path needs lora.rank, the rank of the adapter there"
     if config.lora.quantize_base and not config.lora.rank:
         yield "lora.quantize_base needs adapters to train: lora.rank is 0"
-    rule = config.selection.rule
-    if rule in RULES and (strange := set(needed(rule)) - set(PER_ROLLOUT)):
-        yield f"selection rule '{rule}' has a parameter '{min(strange)}'; rules are given {' and '.join(PER_ROLLOUT)}"
     if config.lora.rank and not config.lora.target_modules:
         yield "lora.target_modules is empty: adapters need a matrix to adapt"
     for module in config.lora.target_modules:
         if module not in PROJECTIONS:
             yield f"lora.target_modules: '{module}' is unknown ({nearest(module, PROJECTIONS)})"
+
+
+def _rule(config: Config) -> Iterator[str]:
+    """A selection rule that asks for what rules are not given."""
+    rule = config.selection.rule
+    if rule in RULES and (strange := set(needed(rule)) - set(PER_ROLLOUT)):
+        yield f"selection rule '{rule}' has a parameter '{min(strange)}'; rules are given {' and '.join(PER_ROLLOUT)}"
 
 
 def _objective(config: Config) -> Iterator[str]:

@@ -46,7 +46,7 @@ class AdditionOptions:
     chatter: int = 0
 
 
-RULES = dict.fromkeys(("base", "digits", "num_train", "num_test", "chatter"), whole(0)) | dict.fromkeys(
+FIELD_RULES = dict.fromkeys(("base", "digits", "num_train", "num_test", "chatter"), whole(0)) | dict.fromkeys(
     ("carry_prob", "unseen_fraction", "no_carry_fraction"), NUMBER
 )
 
@@ -74,7 +74,7 @@ def _parse(path: str | None, options: Mapping) -> AdditionOptions:
             raise UserError(f"data.options: unknown key '{name}' for addition ({nearest(name, known)})")
     if path is not None:
         raise UserError(f"data.path: addition problems are generated, there is nothing to read from {path}")
-    check_fields(options, RULES, "data.options")
+    check_fields(options, FIELD_RULES, "data.options")
     o = AdditionOptions(**options)
     if not 2 <= o.base <= 10 or o.digits < 1 or not 0 <= o.carry_prob <= 1 or not 0 <= o.unseen_fraction <= 1:
         raise UserError(f"data.options: addition needs 2 <= base <= 10, digits >= 1 and probabilities, got {o}")
@@ -95,7 +95,7 @@ def _distinct_examples(o: AdditionOptions, rng: np.random.Generator) -> tuple[Ex
         subtract = rng.random(total) < o.unseen_fraction
         if o.no_carry_fraction:
             plain = ~subtract & (rng.random(total) < o.no_carry_fraction)
-            b = np.where(plain[:, None], rng.integers(0, o.base - a), b)
+            b = np.where(plain[:, None], rng.integers(0, o.base - a), b)  # no column reaches the base
         answers, carries = add(a, b, o.base, np.ones(a.shape, bool))
         differences = subtract_modulo(a, b, o.base)
         for i in range(total):

@@ -170,11 +170,11 @@ def conversation(user: str, system: str | None, earlier: Sequence[Message], syst
     if system_role == "system":
         return [{"role": "system", "content": system}, *turns]
     first = next(i for i, m in enumerate(turns) if m["role"] == "user")
-    turns[first] = {"role": "user", "content": before(system, turns[first]["content"])}
+    turns[first] = {"role": "user", "content": with_system(system, turns[first]["content"])}
     return turns
 
 
-def before(system: str, user: str) -> str:
+def with_system(system: str, user: str) -> str:
     """The system message and then a user's, in one text."""
     return f"{system}\n\n{user}" if system else user
 

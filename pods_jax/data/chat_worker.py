@@ -27,7 +27,7 @@ MEMORY_BYTES = 512 << 20
 MAX_CHARACTERS = 16 << 20
 
 
-class Generation(jinja2.ext.Extension):
+class GenerationTag(jinja2.ext.Extension):
     """{% generation %} ... {% endgeneration %}, by which templates mark answers; it is rendered as its content."""
 
     tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
@@ -45,7 +45,7 @@ class Renderer:
         self.dated = False
         self._now = datetime.datetime.fromisoformat(date)
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+            trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": _raise, "strftime_now": self._strftime}

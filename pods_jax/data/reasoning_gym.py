@@ -45,7 +45,7 @@ class ReasoningGymOptions:
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-RULES = {"dataset": TEXT, "num_train": whole(0), "num_test": whole(0), "params": OBJECT}
+FIELD_RULES = {"dataset": TEXT, "num_train": whole(0), "num_test": whole(0), "params": OBJECT}
 
 
 @register("reasoning_gym")
@@ -90,7 +90,7 @@ def _options(options: Mapping) -> ReasoningGymOptions:
     missing = {"dataset", "num_train", "num_test"} - set(options)
     if missing:
         raise UserError(f"data set reasoning_gym: missing option '{min(missing)}'")
-    check_fields(options, RULES, "data set reasoning_gym")
+    check_fields(options, FIELD_RULES, "data set reasoning_gym")
     wanted = ReasoningGymOptions(**options)
     if min(wanted.num_train, wanted.num_test) < 1:
         raise UserError("data set reasoning_gym: num_train and num_test must be at least 1")

@@ -11,9 +11,9 @@ from pods_jax.data.chat import (
     ChatOptions,
     ChatTemplate,
     Message,
-    before,
     conversation,
     read_template,
+    with_system,
 )  # fmt: skip
 from pods_jax.data.tokenizer_files import (
     GENERATION_CONFIG,
@@ -296,7 +296,7 @@ def _chat_template(vocabulary: Vocabulary, options: ChatOptions) -> ChatTemplate
 def _plain(user: str, system: str | None, earlier: Sequence[Message]) -> str:
     if earlier:
         raise UserError("prompts of several messages need a chat template: set data.chat_template")
-    return user if system is None else before(system, user)
+    return user if system is None else with_system(system, user)
 
 
 def _not_empty(ids: list[int], text: str) -> list[int]:

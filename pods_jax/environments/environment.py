@@ -46,7 +46,7 @@ register = ENVIRONMENTS.register
 
 
 def option_problems(name: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the options of a registered environment."""
+    """Violations of a registered environment's signature by its options, in words."""
     try:
         inspect.signature(ENVIRONMENTS[name]).bind(**options)
     except TypeError as error:

@@ -118,20 +118,27 @@ def make_batch(config: Config, kept: Sequence[Kept], devices: int) -> Batch:
         left_out_tokens=_flat((count, size), [_counting_tokens(k) for k in kept]),
         loss_mask=np.zeros((count, size, T), bool) if any(k.group.loss_mask is not None for k in kept) else None,
     )
-    for i, (group, rows, advantages, *_) in enumerate(blocks):
-        own = i, slice(len(rows))
-        batch.completions[own] = group.tokens[rows, :T]
-        batch.lengths[own] = group.lengths[rows]
-        batch.advantages[own] = advantages
-        batch.behaviour_logprobs[own] = group.behaviour_logprobs[rows, :T]
-        if batch.full_logprobs is not None:
-            batch.full_logprobs[own] = group.logprobs[rows, :T]
-        batch.versions[own] = group.policy_versions[rows]
-        if batch.loss_mask is not None:
-            batch.loss_mask[own] = group.own_mask[rows, :T]
+    for i, block in enumerate(blocks):
+        _fill(batch, i, block)
     if config.objective.old_logprobs == "behaviour":
         return batch._replace(old_logprobs=batch.behaviour_logprobs)
     return batch
+
+
+def _fill(batch: Batch, i: int, block: Kept) -> None:
+    """Writes a block to row i of a batch of host arrays."""
+    group, rows, advantages, *_ = block
+    own = i, slice(len(rows))
+    T = batch.completions.shape[-1]
+    batch.completions[own] = group.tokens[rows, :T]
+    batch.lengths[own] = group.lengths[rows]
+    batch.advantages[own] = advantages
+    batch.behaviour_logprobs[own] = group.behaviour_logprobs[rows, :T]
+    if batch.full_logprobs is not None:
+        batch.full_logprobs[own] = group.logprobs[rows, :T]
+    batch.versions[own] = group.policy_versions[rows]
+    if batch.loss_mask is not None:
+        batch.loss_mask[own] = group.own_mask[rows, :T]
 
 
 def _reshaped(kept: Sequence[Kept]) -> bool:

@@ -20,10 +20,12 @@ FULL = LoraConfig(rank=0)
 
 
 class TrainState(NamedTuple):
-    """Attributes:
-    params: the model's parameters, or the adapters that are trained in their place.
-    opt_state: the optimizer's state.
-    step: [] updates that changed the parameters.
+    """The arrays that an update changes.
+
+    Attributes:
+      params: the model's parameters, or the adapters that are trained in their place.
+      opt_state: the optimizer's state.
+      step: [] updates that changed the parameters.
     """
 
     params: Params

@@ -98,7 +98,7 @@ class Micro(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Program:
-    """What `make_update` compiles."""
+    """The functions that `make_update` compiles."""
 
     loss: "BatchLoss"
     optimizer: optax.GradientTransformation
@@ -114,7 +114,7 @@ class _Program:
         metrics = {name: value / micro.mask.sum() for name, value in sums.items()}  # NaN where nothing is trained on
         metrics |= {"loss": loss, "grad_norm": norm, "skipped_updates": 1 - finite}
         state = jax.lax.cond(finite, self._stepped, lambda state, _: state, state, grads)
-        return state, metrics, joined(logprobs)
+        return state, metrics, uncut(logprobs)
 
     def _stepped(self, state: TrainState, grads: Params) -> TrainState:
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
@@ -204,7 +204,7 @@ def cut(x: Array, count: int) -> Array:
     return x.reshape(-1, count, *x.shape[1:]).swapaxes(0, 1)
 
 
-def joined(x: Array) -> Array:
+def uncut(x: Array) -> Array:
     """The inverse of `cut`."""
     return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
@@ -230,5 +230,6 @@ def _accumulate(step: Callable[[Micro], Any], micro: Micro, widths: tuple[int, .
 def _at_width(step: Callable[[Micro], Any], width: int, micro: Micro):
     """`step` on the first `width` tokens of every rollout; the log-probabilities beyond are 0."""
     T = micro.mask.shape[-1]
-    share, logprobs = step(jax.tree.map(lambda x: x[..., :width] if x.ndim == 3 else x, micro))
+    trimmed = jax.tree.map(lambda x: x[..., :width] if x.ndim == 3 else x, micro)  # [P, m, T]; others have no T
+    share, logprobs = step(trimmed)
     return share, jnp.pad(logprobs, ((0, 0), (0, 0), (0, T - width)))

@@ -119,17 +119,19 @@ def chunked(
     chunk has all tokens, `whole` it is.
     """
     P, n, T, H, h = q.shape
-    K, S = own.k.shape[-2], 0 if prefix is None else prefix.valid.shape[1]
+    K = own.k.shape[-2]
+    S = 0 if prefix is None else prefix.valid.shape[1]
     lengths = chunk_lengths(T, S, size)
     if lengths is None:
         return whole(q, own, prefix)
     length, length_s = lengths
     queries = _chunks(q.reshape(P, n, T, K, H // K, h), length)  # [I, P, n, C, K, G, h]
     queries = queries.transpose(0, 1, 4, 2, 3, 5, 6).reshape(-1, P, K, n, length * (H // K), h)
-    keys, shared = _Keys(*(_key_chunks(x, length) for x in own)), None
+    keys = _Keys(*(_key_chunks(x, length) for x in own))
+    shared = None
     if prefix is not None:
-        shared = _Keys(*(_key_chunks(x, length_s) for x in prefix.kv))
-        shared = shared, _chunks(prefix.valid[:, None], length_s)[:, :, 0]
+        prefix_keys = _Keys(*(_key_chunks(x, length_s) for x in prefix.kv))
+        shared = prefix_keys, _chunks(prefix.valid[:, None], length_s)[:, :, 0]
     out = _flash(queries, keys, shared)
     out = out.reshape(-1, P, K, n, length, H // K, h).transpose(1, 3, 0, 4, 2, 5, 6)
     return out.reshape(P, n, -1, H, h)[:, :, :T]
@@ -142,7 +144,7 @@ def chunk_lengths(T: int, S: int, size: int | None = None) -> tuple[int, int] | 
 
 
 def _chunk_length(tokens: int, size: int) -> int:
-    """Of as few equal chunks as hold so many tokens, as a multiple of 8."""
+    """The length, a multiple of 8, of as few equal chunks of at most `size` as hold so many tokens."""
     return 8 * ceil_div(ceil_div(tokens, ceil_div(tokens, size)), 8)
 
 
@@ -199,7 +201,8 @@ def _attended(q: Array, keys: _Keys, j: Array, mask: Array | None, state: tuple)
     out, top, total = state
     scores = _scores(q, keys.k[j], mask)
     higher = jnp.maximum(top, scores.max(-1))
-    weights, shrink = jnp.exp(scores - higher[..., None]), jnp.exp(top - higher)
+    weights = jnp.exp(scores - higher[..., None])
+    shrink = jnp.exp(top - higher)
     out = out * shrink[..., None] + _by_keys("pkncd,pkndh->pknch", weights.astype(q.dtype), keys.v[j], q.shape)
     return out, higher, total * shrink + weights.sum(-1)
 
@@ -220,7 +223,7 @@ def _like(x: Array, keys: Array) -> Array:
 
 
 def _causal(q: Array, own: _Keys) -> Array:
-    """Which of a chunk's own keys its rows see [R, C]."""
+    """True [R, C] where a row of a chunk sees one of the chunk's own keys."""
     length = own.k.shape[-2]
     return jnp.repeat(jnp.tril(jnp.ones((length, length), bool)), q.shape[-2] // length, axis=0)
 
@@ -231,6 +234,8 @@ def _existing(valid: Array) -> Array:
 
 def _flash_backward(residuals: tuple, out_bar: Array) -> tuple:
     queries, own, shared, out, logs = residuals
+    # The sum over keys of weight x gradient of the weight, which every score's gradient subtracts: FlashAttention-2
+    # takes it from the output, so that no pass over the keys is needed for it.
     slopes = (out_bar.astype(jnp.float32) * out).sum(-1)
 
     def chunk(bars: tuple[_Keys, _Keys | None], i: Array) -> tuple[tuple, Array]:
@@ -238,7 +243,7 @@ def _flash_backward(residuals: tuple, out_bar: Array) -> tuple:
         back = functools.partial(_attended_back, q, logs[i], slopes[i], out_bar[i])
         own_bar, shared_bar = bars
         q_bar, own_bar = back(own, i, _causal(q, own), (jnp.zeros(q.shape, jnp.float32), own_bar))
-        q_bar, own_bar = jax.lax.fori_loop(0, i, lambda j, s: back(own, j, None, s), (q_bar, own_bar))
+        q_bar, own_bar = jax.lax.fori_loop(0, i, lambda j, s: back(own, j, None, s), (q_bar, own_bar))  # all seen
         if shared is not None:
             keys, valid = shared
             q_bar, shared_bar = jax.lax.fori_loop(
@@ -281,7 +286,8 @@ def splash(q: Array, own: KV, prefix: Prefix | None = None, sharding: NamedShard
     interpret = _platform(sharding) != "tpu"
     if sharding is None:
         return _splash_here(q, own, prefix, interpret)
-    groups, heads = sharding.spec[0], "tensor" if "tensor" in sharding.mesh.axis_names else None
+    groups = sharding.spec[0]
+    heads = "tensor" if "tensor" in sharding.mesh.axis_names else None
     by_head = Spec(groups, None, None, heads, None)
     specs = by_head, KV(by_head, by_head), prefix and Prefix(KV(by_head, by_head), Spec(groups, None))
     kernel = functools.partial(_splash_here, interpret=interpret)
@@ -333,7 +339,7 @@ def _segments(seen: Bool[Array, "P U"], queries: int) -> tuple[Array, Array]:
 
 
 def _splash_kernel(heads: int, queries: int, keys: int, interpret: bool) -> Callable:
-    """Of `heads` query heads that share keys; the last `queries` of the keys are the queries' own."""
+    """The kernel of `heads` query heads that share keys; the last `queries` of the keys are the queries' own."""
     from jax.experimental.pallas.ops.tpu import splash_attention
 
     block_q, block_k = (next(b for b in (512, 256, 128) if size % b == 0) for size in (queries, keys))

@@ -33,7 +33,7 @@ SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "max_position_embeddings",
 )  # fmt: skip
-RULES: dict[str, Rule] = dict.fromkeys(SIZES, SIZE) | {
+FIELD_RULES: dict[str, Rule] = dict.fromkeys(SIZES, SIZE) | {
     "model_type": TEXT,
     "num_key_value_heads": SIZE,
     "head_dim": SIZE,
@@ -55,7 +55,7 @@ RULES: dict[str, Rule] = dict.fromkeys(SIZES, SIZE) | {
 ROPE_RULES: dict[str, Rule] = {
     "rope_type": TEXT,
     "type": TEXT,
-    "rope_theta": RULES["rope_theta"],
+    "rope_theta": FIELD_RULES["rope_theta"],
     "partial_rotary_factor": real(0, 2),
     "factor": real(0, 1e6),
     "low_freq_factor": real(0, 1e6),
@@ -82,7 +82,7 @@ def read_config(path: Path) -> ModelConfig:
     """
     written = read_json(path)
     raw = without_nulls(written)
-    check_fields(raw, RULES, path)
+    check_fields(raw, FIELD_RULES, path)
     family = _family(raw, path)
     check_only(raw, ONLY | family.only, path)
     raw |= {name: value for name, value in family.defaults.items() if name not in written}
@@ -94,7 +94,7 @@ def read_config(path: Path) -> ModelConfig:
         **sizes,
         num_key_value_heads=raw.get("num_key_value_heads", heads),
         head_dim=raw.get("head_dim", sizes["hidden_size"] // heads),
-        rms_norm_eps=float(field(raw, "rms_norm_eps", RULES["rms_norm_eps"], path)),
+        rms_norm_eps=float(field(raw, "rms_norm_eps", FIELD_RULES["rms_norm_eps"], path)),
         rope_theta=theta,
         rope_scaling=scaling,
         tie_word_embeddings=raw.get("tie_word_embeddings", False),

@@ -35,7 +35,7 @@ NAMES = (
 )
 ROPE_FACTORS = "rope_freqs.weight"
 
-RULES = {
+FIELD_RULES = {
     "vocab_size": SIZE,
     "context_length": SIZE,
     "embedding_length": SIZE,
@@ -43,10 +43,10 @@ RULES = {
     "feed_forward_length": SIZE,
     "attention.head_count": SIZE,
     "attention.head_count_kv": SIZE,
-    "attention.layer_norm_rms_epsilon": config_json.RULES["rms_norm_eps"],
+    "attention.layer_norm_rms_epsilon": config_json.FIELD_RULES["rms_norm_eps"],
     "attention.key_length": SIZE,
     "attention.value_length": SIZE,
-    "rope.freq_base": config_json.RULES["rope_theta"],
+    "rope.freq_base": config_json.FIELD_RULES["rope_theta"],
     "rope.dimension_count": SIZE,
 }
 """The keys of an architecture that are read, each with its rule."""
@@ -118,7 +118,7 @@ def _family(file: GGUFFile) -> Family:
 def _number(file: GGUFFile, name: str, default: Any = None) -> Any:
     """The value of the architecture's key `name`. UserError if the key is absent and has no default."""
     key = f"{file['general.architecture']}.{name}"
-    return file.field(key, RULES[name]) if default is None else file.field(key, RULES[name], default)
+    return file.field(key, FIELD_RULES[name]) if default is None else file.field(key, FIELD_RULES[name], default)
 
 
 def _rope_scaling(file: GGUFFile, config: ModelConfig) -> RopeScaling | None:
@@ -148,7 +148,7 @@ def _check_keys(file: GGUFFile) -> None:
     prefix = file["general.architecture"] + "."
     for key in file:
         name = key.removeprefix(prefix)
-        if key.startswith(prefix) and name not in RULES and file[key] != NEUTRAL.get(name):
+        if key.startswith(prefix) and name not in FIELD_RULES and file[key] != NEUTRAL.get(name):
             raise UserError(f"{file.path}: {one_line(key)} = {shown(file[key])} is not supported")
 
 

@@ -71,7 +71,7 @@ def group_advantages(
 
 
 def divided(centred: Array, scale: Array | float) -> Array:
-    """centred / scale, where nothing varies 0 though epsilon be 0."""
+    """centred / scale; 0 where the scale is 0, which it is where nothing varies and epsilon is 0."""
     return centred / jnp.where(scale > 0, scale, 1.0)
 
 

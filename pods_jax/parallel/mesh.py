@@ -57,7 +57,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def num_shards(mesh: Mesh) -> int:
-    """Into how many parts `batch_sharding` splits a batch."""
+    """The number of parts into which `batch_sharding` splits a batch."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 

@@ -62,14 +62,16 @@ def slurm_devices(environment: Mapping[str, str]) -> list[int] | None:
     """
     if "SLURM_LOCALID" not in environment:
         return None
-    on_node, visible = _on_node(environment), _visible(environment)
+    on_node = _on_node(environment)
+    visible = _visible(environment)
     seen = on_node if visible is None else visible
     if not seen or seen < on_node:
         return list(range(seen)) or None
-    tasks, index = _tasks_on_node(environment), int(environment["SLURM_LOCALID"])
+    tasks = _tasks_on_node(environment)
     if seen % tasks:
         raise UserError(f"Slurm: {tasks} tasks cannot share the {seen} accelerators of a node: use --ntasks-per-node=1")
     share = seen // tasks
+    index = int(environment["SLURM_LOCALID"])
     return list(range(index * share, (index + 1) * share))
 
 

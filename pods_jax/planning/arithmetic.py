@@ -19,7 +19,7 @@ WHY = (
 )
 
 
-class Estimate(NamedTuple):
+class ProgramEstimate(NamedTuple):
     """A program without compiling it.
 
     Attributes:
@@ -54,7 +54,7 @@ def gpus(topology: str) -> tuple[str, int] | None:
 
 
 def stand_ins(count: int) -> Sequence[Any]:
-    """As many simulated CPU devices, over which arrays are laid out; nothing runs on them.
+    """`count` simulated CPU devices, over which arrays are laid out; nothing runs on them.
 
     Raises:
       UserError: JAX already has another number of devices.
@@ -68,7 +68,7 @@ def stand_ins(count: int) -> Sequence[Any]:
     return jax.devices()[:count]
 
 
-def estimates(config: Config, chip: str, devices: Sequence[Any]) -> list[Estimate]:
+def estimates(config: Config, chip: str, devices: Sequence[Any]) -> list[ProgramEstimate]:
     """An estimate of each program of a step."""
     numbers = CHIPS[chip]
     found = []
@@ -77,7 +77,7 @@ def estimates(config: Config, chip: str, devices: Sequence[Any]) -> list[Estimat
         read = program.unknown_trips * sum(arrays.values()) - program.spared_bytes
         decodes = program.name in FIRST_TURN
         found.append(
-            Estimate(
+            ProgramEstimate(
                 program,
                 arrays | {"not seen by the program": program.beside},
                 program.runs * program.flops / len(devices) / numbers.flops_per_s,

@@ -25,7 +25,7 @@ from pods_jax.rollout.passes import Pass, Room, longest_passes, make_room
 
 
 class Names(NamedTuple):
-    """Of the programs of a round; "early" is of passes that end before T tokens."""
+    """Names of the programs of a round; `early`: in passes that end before T tokens."""
 
     prefill: str
     resumption: str
@@ -126,7 +126,7 @@ def _rollouts(one: Pass) -> int:
 
 
 def generation(run: RunShapes) -> Iterator[Program]:
-    """The programs of `FIRST_TURN`: "sampling" alone, where one chunk has all tokens; else "prefill" with the first.
+    """The programs of `FIRST_TURN`: only "sampling" where one chunk has all tokens; else "prefill" with the first too.
 
     Passes that go to milestones have "resumption" and "early sampling" too. Of the chunks after the first the last one
     of a pass is compiled, which has the largest cache: for "early sampling" of the first pass, which has the most
@@ -218,9 +218,8 @@ def _weight_parts(run: RunShapes) -> dict[str, int]:
 
 def _lower(lower: Callable[..., jax.stages.Lowered], g: Generation, one: Pass) -> jax.stages.Lowered:
     r = g.run.config.rollout
-    drawing = Drawing(
-        r.temperature == 0, r.top_k, r.top_p, (0, 1), min_p=r.min_p, repetition_penalty=r.repetition_penalty
-    )
+    draws = {"min_p": r.min_p, "repetition_penalty": r.repetition_penalty, "parts": g.room.devices}
+    drawing = Drawing(r.temperature == 0, r.top_k, r.top_p, (0, 1), **draws)
     sharding = batch_sharding(g.run.sampling_mesh)
     return lower(g.run.model.config, g.run.sampled, one, g.room, sharding, drawing=drawing)
 
@@ -231,7 +230,7 @@ def cache_bytes(c: ModelConfig, layout: Layout, prompt_length: int, T: int, dtyp
     Each block holds its prompt, padded to its bucket, and T tokens of each of its rollouts.
     """
     blocks, g = layout.rows.shape
-    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    shards = num_shards(mesh)
     return kv_bytes(c, dtype, mesh) * (blocks * bucket(prompt_length) + blocks * g * T) // shards
 
 

@@ -10,6 +10,8 @@ _FREE = frozenset((
 _STARTS = frozenset(("copy-start", *(f"{c}-start" for c in COLLECTIVES)))
 """Their results name their operands as well."""
 _SLICES = ("dynamic-slice", "slice", "gather")
+_SLICE_STARTS = ("slice-start", "dynamic-slice-start")
+"""Likewise: their results are ((operands), slice, context)."""
 _SAME = ("bitcast", "reshape", "get-tuple-element", "optimization-barrier")
 _CALLS = ("while", "conditional", "call", "async-start")
 
@@ -45,6 +47,10 @@ def _bytes_of(module: Module, computation: Computation, instruction: Instruction
         return sum(inner) * (module.trips(instruction, unknown_trips) if operation == "while" else 1)
     if operation in _STARTS:
         return memory_bytes(instruction.result)
+    if operation in _SLICE_STARTS:
+        named = "".join(computation.instructions[name].result for name in instruction.operands)
+        result = instruction.result
+        return array_bytes(result) - array_bytes(named) + memory_bytes(result) - memory_bytes(named)
     if operation == "fusion":
         return _fusion_bytes(module, computation, instruction)
     if operation in _SLICES:
@@ -52,7 +58,7 @@ def _bytes_of(module: Module, computation: Computation, instruction: Instruction
     if operation == "dynamic-update-slice":
         return 2 * _operand_bytes(computation, instruction, [1])
     if operation == "scatter":
-        return 3 * _operand_bytes(computation, instruction, [2])
+        return 3 * _operand_bytes(computation, instruction, [2])  # the updates; and what is there, read and written
     return memory_bytes(instruction.result) + _operand_bytes(computation, instruction)
 
 
@@ -90,9 +96,18 @@ def _read_by(module: Module, computation: Computation, user: Instruction, name: 
         return _read(module, computation, user.name)
     if user.operation == "fusion":
         inner = module.computations[user.called[0]]
-        numbers = [i for i, operand in enumerate(user.operands) if operand == name]
-        return sum((_read(module, inner, inner.parameter(i)) for i in numbers), 0.0)
+        parameters = [inner.parameter(i) for i, operand in enumerate(user.operands) if operand == name]
+        passed_on = any(_source(inner, inner.root) == parameter for parameter in parameters)
+        beyond = _read(module, computation, user.name) if passed_on else 0.0
+        return sum((_read(module, inner, parameter) for parameter in parameters), beyond)
     return array_bytes(computation.instructions[name].result)
+
+
+def _source(computation: Computation, name: str) -> str:
+    """The value that a chain of new shapes and names starts from."""
+    while (instruction := computation.instructions[name]).operation in _SAME:
+        name = instruction.operands[0]
+    return name
 
 
 def _written(module: Module, computation: Computation, name: str) -> float:

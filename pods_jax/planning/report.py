@@ -10,7 +10,7 @@ from rich.table import Table
 from pods_jax.config.schema import Config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder
-from pods_jax.planning.arithmetic import WHY, Estimate, estimates, gpus, stand_ins
+from pods_jax.planning.arithmetic import WHY, ProgramEstimate, estimates, gpus, stand_ins
 from pods_jax.planning.chips import CHIPS, topology_devices
 from pods_jax.planning.layouts import Suggestion, suggestions
 from pods_jax.planning.size_sweep import SizeSweep, draw, sweep_sizes
@@ -122,20 +122,23 @@ def to_json(plan: StepPlan) -> dict[str, Any]:
         "fits": plan.fits,
         "peak_bytes": plan.peak_bytes,
         "time_s_estimate": sum(phase.time_s for phase in plan.phases),
-        "phases": {
-            phase.program.name: {
-                "bytes": {name: sizes[i] for name, sizes in rows.items() if sizes[i]},
-                "peak_bytes": phase.memory.peak,
-                "compiled": phase.memory.fits,
-                "runs": phase.program.runs,
-                "flops": phase.program.flops * phase.program.runs,
-                "moved_bytes": phase.moved_bytes * phase.program.runs,
-                "sent_bytes": {k: t.sent_bytes * phase.program.runs for k, t in phase.traffic.items()},
-                "times_s_estimate": phase.times_s,
-                "compile_s": phase.compile_s,
-            }
-            for i, phase in enumerate(plan.phases)
-        },
+        "phases": {phase.program.name: _phase_json(phase, rows, i) for i, phase in enumerate(plan.phases)},
+    }
+
+
+def _phase_json(phase: Phase, rows: dict[str, list[int]], place: int) -> dict[str, Any]:
+    """The numbers of the phase at a place in the plan, of all its runs in a step."""
+    runs = phase.program.runs
+    return {
+        "bytes": {name: sizes[place] for name, sizes in rows.items() if sizes[place]},
+        "peak_bytes": phase.memory.peak,
+        "compiled": phase.memory.fits,
+        "runs": runs,
+        "flops": phase.program.flops * runs,
+        "moved_bytes": phase.moved_bytes * runs,
+        "sent_bytes": {kind: traffic.sent_bytes * runs for kind, traffic in phase.traffic.items()},
+        "times_s_estimate": phase.times_s,
+        "compile_s": phase.compile_s,
     }
 
 
@@ -219,7 +222,7 @@ def _run_arithmetic(config: Config, topology: str, chip: str, count: int, consol
     return summary | {"phases": phases}
 
 
-def _arithmetic_table(found: list[Estimate]) -> Table:
+def _arithmetic_table(found: list[ProgramEstimate]) -> Table:
     table = Table("on each device", title="by formula only")
     for estimate in found:
         table.add_column(estimate.program.name, justify="right")

@@ -120,7 +120,8 @@ def _compile(program: Program, num_devices: int, chip: Chip | None, say: Say) ->
         memory = overflow(str(error), program.beside)
         if memory is None:
             raise
-        sent, moved = {}, 0.0
+        sent = {}
+        moved = 0.0
     else:
         memory = compiled_memory(compiled, program.beside)
         memory = memory._replace(temporaries=max(memory.temporaries, program.before))

@@ -62,7 +62,7 @@ class Outputs:
         return dict(self.columns) | own
 
     def take(self, rows: Sequence[int]) -> "Outputs":
-        """A batch of these rows alone."""
+        """A batch of only these rows."""
 
         def own(values: Sequence[Any] | None) -> Sequence[Any] | None:
             return values and [values[row] for row in rows]

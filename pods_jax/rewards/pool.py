@@ -178,10 +178,10 @@ def _chunks(requests: Sequence[Message], num_workers: int) -> Iterator[list[Mess
 def _close(process_id: int, threads: ThreadPoolExecutor, workers: Sequence["Worker"]) -> None:
     if os.getpid() != process_id:  # a forked child has neither the threads nor the workers
         return
-    threads.shutdown(wait=False)
+    threads.shutdown(wait=False)  # no further chunk is begun,
     for worker in workers:
-        worker.close()
-    threads.shutdown(wait=True)
+        worker.close()  # and the threads that wait for a reply get none,
+    threads.shutdown(wait=True)  # so that this returns soon
     for worker in workers:
         worker.stop()
 
@@ -340,7 +340,7 @@ class Worker:
                 start_new_session=True,  # Ctrl-C is for the parent; and a verifier's forks can be ended too
                 bufsize=0,
             )
-        os.set_blocking(self._process.stdin.fileno(), False)
+        os.set_blocking(self._process.stdin.fileno(), False)  # a worker that does not read must not hold the caller
         self._writable = select.poll()
         self._writable.register(self._process.stdin, select.POLLOUT)
         self._readable = select.poll()

@@ -9,20 +9,17 @@ import re
 from fractions import Fraction
 
 from pods_jax.rewards.grammar.units import UNIT_NAMES
+from pods_jax.rewards.grammar.words import listed
 
 MAX_UNIT_WORDS = 8
 MAX_SENTENCE_CHARS = 200
 
 
-def _listed(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-_CARDINALS = _listed(
+_CARDINALS = listed(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand"
 )
-_ORDINALS = _listed(
+_ORDINALS = listed(
     "first third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
     "sixteenth seventeenth eighteenth nineteenth twentieth thirtieth fortieth fiftieth sixtieth seventieth eightieth "
     "ninetieth hundredth thousandth"
@@ -30,13 +27,13 @@ _ORDINALS = _listed(
 _NUMBER_WORDS = (
     {word + end for word in (*_CARDINALS, *_ORDINALS) for end in ("", "s", "es")}
     | {word[:-1] + "ies" for word in _CARDINALS if word.endswith("ty")}
-    | _listed(
+    | listed(
         "nil none no half halves quarter quarters double doubles triple triples twice thrice dozen dozens score scores "
         "gross k pi tau googol googols lakh lakhs crore crores mille myriad myriads"
     )
 )
 _ILLION = re.compile(r"[a-z]*illi(?:on|ard)(?:s|th|ths)?")
-_CHANGING = _listed(
+_CHANGING = listed(
     # negate
     "not never neither nor nothing wrong incorrect incorrectly false invalid untrue negative minus opposite except "
     "excluding unlike unlikely cannot can't nowhere hardly barely impossible error "
@@ -49,28 +46,28 @@ _CHANGING = _listed(
     "maximum minimum bound up until "
     # calculate
     "plus times divided multiplied added subtracted increased decreased squared cubed tripled doubled halved power "
-    "powers exponent factorial root roots sqrt reciprocal inverse inverted modulo mod  choose log sum "
+    "powers exponent factorial root roots sqrt reciprocal inverse inverted modulo mod choose log sum "
     "difference product quotient remainder integral derivative infinity infinite imaginary complex raised "
     # write in another way
     "point dot decimal comma digit digits base binary octal hex hexadecimal ternary radix reversed backwards rounded "
     "followed equals equal x i"
 )
-_NOUNS = UNIT_NAMES.keys() | _listed(
+_NOUNS = UNIT_NAMES.keys() | listed(
     "people children men women feet teeth mice geese fish sheep deer cattle yen yuan celsius fahrenheit kelvin "
     "kb mb gb tb rpm am pm o'clock mm cm m km in ft yd mi g mg kg lb oz s min mins h ml l"
 )
-_AFTER_UNIT = _listed(
+_AFTER_UNIT = listed(
     "of per for from in at on by with during after before away apart to through among across toward towards each every "
     "total altogether overall left remaining old long tall wide high deep early late a an daily weekly monthly yearly "
     "now today tomorrow yesterday"
 )
-_CLAUSE = _listed(
+_CLAUSE = listed(
     "because since so as that this these those which what who when where how why is are was were be been it she he "
     "they we you has have had do does did the remains"
 )
 _WORD = re.compile(r"/?[^\W\d_]+(?:[-'][^\W\d_]+)*'?")
 _NUMBER = re.compile(r"-?\$?-?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?%?")
-_PREPOSITIONS = _listed("of from to by in at for on with into out off per as during before after through since till")
+_PREPOSITIONS = listed("of from to by in at for on with into out off per as during before after through since till")
 
 
 def is_unit(words: str, value: Fraction = Fraction(2)) -> bool:

@@ -1,6 +1,7 @@
 """Drawing tokens: repetition penalty, top-k, top-p, min-p, and an inverse-CDF draw from one uniform number a token."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,12 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, Key
 
+from pods_jax.rollout import strips
+from pods_jax.rollout.restrict import restrict
+
 # ---------------------------------------------------------------- a draw
 
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """Options of the draw, the same for all rollouts; see `pods_jax.rollout.sampler.generate`."""
+    """Options of the draw, the same for all rollouts; see `pods_jax.rollout.sampler.generate`.
+
+    Attributes:
+      parts: equal parts of the rows, each of which is on a device of its own.
+    """
 
     greedy: bool
     top_k: int = 0
@@ -24,6 +32,7 @@ class Drawing:
     absent_ids: tuple[range, ...] = ()
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    parts: int = 1
 
     @property
     def penalises(self) -> bool:
@@ -58,6 +67,15 @@ def choose(
       logits: divided by the temperature.
       seen: the tokens of each row's prompt and completion, for the repetition penalty.
     """
+    by_part = jax.tree.map(lambda x: x.reshape(drawing.parts, -1, *x.shape[1:]), (logits, uniforms, seen))
+    drawn = jax.vmap(functools.partial(_choose, drawing))(*by_part)
+    return jax.tree.map(jnp.ravel, drawn)
+
+
+def _choose(
+    drawing: Drawing, logits: Float[Array, "r V"], uniforms: Float[Array, " r"], seen: Bool[Array, "r V"] | None
+) -> Drawn:
+    """`choose` on the rows of one device."""
     present = logits if seen is None else penalised(logits, seen, drawing.repetition_penalty)
     present = without(present, drawing.absent_ids)
     if drawing.greedy:
@@ -69,7 +87,9 @@ def choose(
 
 
 def _logprobs(logits: Float[Array, "R V"], tokens: Int[Array, " R"]) -> Float[Array, " R"]:
-    return jnp.take_along_axis(logits, tokens[:, None], -1)[:, 0] - jax.nn.logsumexp(logits, -1)
+    top = logits.max(-1)
+    total = strips.masses(logits, top).sum(-1)  # the compiler shares it with the draw's
+    return jnp.take_along_axis(logits, tokens[:, None], -1)[:, 0] - top - jnp.log(total)
 
 
 # ---------------------------------------------------------------- the distribution
@@ -105,50 +125,6 @@ def marked(seen: Bool[Array, "R V"], tokens: Int[Array, "R k"]) -> Bool[Array, "
     return jax.vmap(lambda row, ids: row.at[ids].set(True, mode="drop"))(seen, tokens)
 
 
-def restrict(logits: Float[Array, "R V"], top_k: int, top_p: float, min_p: float = 0.0) -> Float[Array, "R V"]:
-    """Logits with everything outside of top-k, top-p and min-p at -inf; 0, 1.0 and 0.0 switch them off.
-
-    As in transformers: the top-k tokens; of these the nucleus, which is the smallest set of most probable tokens whose
-    mass reaches top_p; of these the tokens that are at least min_p times as probable as the most probable one. Tokens
-    that tie with the last one kept are kept. Nothing is sorted: each bound is bisected (see `_floor`).
-    """
-    if not (top_k or top_p < 1.0 or min_p):
-        return logits
-    order = _ordered(logits)
-    masses = jnp.exp(logits - logits.max(-1, keepdims=True))
-    kept = masses >= min_p
-    if top_k:
-        in_top = order >= _floor(order, jnp.ones_like(order), jnp.full(len(order), top_k))
-        kept &= in_top
-        masses = jnp.where(in_top, masses, 0.0)
-    if top_p < 1.0:
-        kept &= order >= _floor(order, masses, top_p * masses.sum(-1))
-    return jnp.where(kept, logits, -jnp.inf)
-
-
-def _ordered(x: Float[Array, "R V"]) -> Int[Array, "R V"]:
-    """Integers in the order of the floats."""
-    bits = jax.lax.bitcast_convert_type(x, jnp.int32)
-    return jnp.where(bits < 0, -(bits & 0x7FFFFFFF), bits)  # sign and magnitude: -0.0 is 0.0
-
-
-def _floor(order: Int[Array, "R V"], weights: Array, limit: Array) -> Int[Array, "R 1"]:
-    """The least integer such that the weights of all members above it sum to less than the limit.
-
-    Thirty-two passes over a row find it, in which nothing is moved; a sort of V members takes log(V)^2 / 2 on a TPU.
-    """
-
-    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = bounds
-        middle = (low & high) + ((low ^ high) >> 1)  # their mean, rounded down: the sum may not fit
-        enough = jnp.where(order > middle[:, None], weights, 0).sum(-1) < limit
-        return jnp.where(enough, low, middle + 1), jnp.where(enough, middle, high)
-
-    high = order.max(-1)
-    low = jnp.full_like(high, jnp.iinfo(jnp.int32).min)
-    return jax.lax.fori_loop(0, 32, halve, (low, high))[1][:, None]
-
-
 # ---------------------------------------------------------------- randomness
 
 
@@ -170,20 +146,14 @@ def rollout_uniforms(
 def inverse_cdf(logits: Float[Array, "R V"], uniforms: Float[Array, " R"]) -> Int[Array, " R"]:
     """The token at which the cumulative probability first exceeds the uniform; never one of probability 0.
 
-    In two levels, a block of tokens and then the token within it, so that no cumulative sum is over all V.
+    In two levels, a strip of tokens and then the token within it, so that no cumulative sum is over all V.
     """
-    R, V = logits.shape
-    logits = jnp.pad(logits, ((0, 0), (0, -V % BLOCK)), constant_values=-jnp.inf).reshape(R, -1, BLOCK)
-    top = logits.max((1, 2))
-    masses = jnp.exp(logits - top[:, None, None]).sum(-1)
-    block, target = _first_above(masses, uniforms * masses.sum(-1))
-    own = jnp.take_along_axis(logits, block[:, None, None], 1)[:, 0]
+    top = logits.max(-1)
+    masses = strips.masses(logits, top)
+    strip, target = _first_above(masses, uniforms * masses.sum(-1))
+    own = strips.taken(logits, strip[:, None])
     token, _ = _first_above(jnp.exp(own - top[:, None]), target)
-    return (block * BLOCK + token).astype(jnp.int32)
-
-
-BLOCK = 128
-"""Tokens in a block of the draw."""
+    return (strip * strips.STRIP + token).astype(jnp.int32)
 
 
 def _first_above(

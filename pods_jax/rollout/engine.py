@@ -120,7 +120,7 @@ class Engine(Protocol):
         """
 
     def release(self) -> None:
-        """Frees what generation alone needs: no `generate` comes before the next `update_params`."""
+        """Frees what only generation needs: no `generate` comes before the next `update_params`."""
 
     def devices(self) -> Collection[jax.Device]:
         """Those of this process's devices that `generate` computes on."""

@@ -131,7 +131,7 @@ def concurrently(call: Callable[[int], bytes], items: Sequence[int], limit: int)
 
 
 def _results(done: queue.SimpleQueue, workers: int) -> Iterator[tuple[int, bytes]]:
-    """What is done, until all workers have ended; raises as `concurrently`."""
+    """The results as they come, until all workers have ended; raises as `concurrently`."""
     failure: Exception | None = None
     while workers:
         entry = done.get()

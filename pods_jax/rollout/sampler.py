@@ -98,7 +98,7 @@ def generate(
       top_p: least probability of the tokens that may be drawn, together; 1.0: all.
       min_p: least probability of a token that may be drawn, as a share of the most probable one's; 0.0: all.
       repetition_penalty: of the tokens in a rollout's prompt and completion (see `penalised`); 1.0 is none.
-      stops: strings that end a completion, its tokens up to the first one whole in its text (None: none do).
+      stops: strings that end a completion, after the token with which the text has one of them whole; None: none.
       eos_ids: tokens that end a completion.
       absent_ids: ids that are never drawn, such as the rows with which an embedding is padded beyond the tokenizer.
       prompt_ids: names of the prompts for the random keys (default 0, 1, ...).
@@ -129,7 +129,15 @@ def generate(
         key=key,
         temperature=np.float32(temperature or 1.0),
         drawing=Drawing(
-            temperature == 0, top_k, top_p, tuple(eos_ids), pad_id, tuple(absent_ids), min_p, repetition_penalty
+            temperature == 0,
+            top_k,
+            top_p,
+            tuple(eos_ids),
+            pad_id,
+            tuple(absent_ids),
+            min_p,
+            repetition_penalty,
+            devices,
         ),
         stops=stops,
         room=make_room(counts, token_bytes, longest, max_new_tokens, devices, chunk_size, max_cache_bytes_per_device),
@@ -139,7 +147,7 @@ def generate(
 
 
 def no_completions(counts: Sequence[int], max_new_tokens: int, pad_id: int) -> Completions:
-    """Arrays [P, n, T] of padding alone, to be filled. counts: rollouts of each of the P prompts."""
+    """Arrays [P, n, T] of nothing but padding, to be filled. counts: rollouts of each of the P prompts."""
     shape = (len(counts), max(counts))
     by_token = (*shape, max_new_tokens)
     return Completions(
@@ -194,8 +202,9 @@ def complete(job: Job, counts: Sequence[int], on_ended: OnEnded | None) -> Compl
 
 
 def _ended(completions: Completions) -> Bool[np.ndarray, "P n"]:
-    """Which rollouts no later pass takes on."""
-    decoded, full = completions.lengths > 0, completions.lengths == completions.tokens.shape[-1]
+    """True for the rollouts that no later pass continues."""
+    decoded = completions.lengths > 0
+    full = completions.lengths == completions.tokens.shape[-1]
     return decoded & ~completions.truncated | full
 
 
@@ -213,7 +222,8 @@ def decode_pass(job: Job, one: Pass, completions: Completions) -> None:
         if decoded.done.all() or start + C >= goal:
             return
         move = compacted(layout, ~decoded.done, job.room.devices)
-        layout, blocks = move.layout, _moved(job, move, blocks, job.room.capacity(start + 2 * C, goal))
+        layout = move.layout
+        blocks = _moved(job, move, blocks, job.room.capacity(start + 2 * C, goal))
         decoded, blocks = _proceed(job, blocks)
 
 
@@ -221,8 +231,9 @@ def _collect(completions: Completions, layout: Layout, start: int, chunk: Decode
     """Writes a chunk of tokens, the first of which has the number `start`, to its rollouts."""
     T = completions.tokens.shape[-1]
     for name in ("tokens", "logprobs", "drawn_logprobs"):
-        values, out = getattr(chunk, name), getattr(completions, name)
+        values = getattr(chunk, name)
         if values is not None:
+            out = getattr(completions, name)
             layout.put(values[..., : T - start], out[..., start : start + values.shape[-1]])
     layout.put(start + chunk.lengths, completions.lengths)
     layout.put(~chunk.done, completions.truncated)

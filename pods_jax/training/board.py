@@ -27,9 +27,6 @@ class Board:
 
     def __init__(self, folder: Path, first_step: int, note: Callable[[str], None]):
         """Hides what an earlier life of the run wrote from `first_step` on. note: gets a line if the board ends."""
-        logging.getLogger("tensorboardX.x2num").setLevel(
-            logging.ERROR
-        )  # it warns of each NaN: a metric without a number
         self._note = note
         self._folder = folder
         self._writer: EventsWriter | None = None
@@ -51,7 +48,7 @@ class Board:
         self._writer = None
 
     def _open(self) -> None:
-        logging.getLogger("tensorboardX.x2num").setLevel(logging.ERROR)  # NaN stands for what a step has no number of
+        logging.getLogger("tensorboardX.x2num").setLevel(logging.ERROR)  # it warns of each metric without a number
         self._folder.mkdir(exist_ok=True)
         self._writer = EventsWriter(str(self._folder / "events"))
 

@@ -177,7 +177,7 @@ class _NewestAndBest:
 
 
 def _on_devices(state: TrainState, reference: Params | None) -> dict[str, Any]:
-    """What a checkpoint holds of the devices."""
+    """The part of a checkpoint that lies on the devices."""
     return state._asdict() | ({} if reference is None else {"reference": reference})
 
 

@@ -15,7 +15,7 @@ from pods_jax.training.threads import DaemonThreads
 
 
 class EarlyReading:
-    """Reads this process's share of a round, in a thread, from what it is told of it."""
+    """Reads the ended rollouts of this process's share of a round in a thread, while others are still generated."""
 
     def __init__(self, rewarder: Rewarder, requests: Sequence[Request], thread: DaemonThreads):
         self._rewarder = rewarder
@@ -33,7 +33,7 @@ class EarlyReading:
             self._pending.append(self._thread.submit(self._rewarder.read, completions, self._share, new))
 
     def result(self) -> dict[int, Read]:
-        """What was submitted, waited for, by the rows of the share. Raises what the first reading that fails raised."""
+        """Waits for the readings; returns them by row of the share, or raises the first error of one."""
         try:
             return {row: read for future in self._pending for row, read in future.result().items()}
         finally:

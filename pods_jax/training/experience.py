@@ -51,7 +51,7 @@ class Share(NamedTuple):
     columns: Mapping[str, Sequence[Any]]
 
     def take(self, rows: Sequence[int]) -> "Share":
-        """These rows alone."""
+        """Only these rows."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return Share(self.prompts[rows], self.samples[rows], columns)
 

@@ -14,7 +14,7 @@ from pods_jax.model_files import HUB_ID
 from pods_jax.training.export import MARK
 
 LAST = "config.json"
-"""Without this file no tool takes a repository for a model."""
+"""The file that is uploaded last: without it no tool takes a repository for a model."""
 
 REPLACED = [LAST, "model*.safetensors", "model.safetensors.index.json", "adapter/*"]
 """Files of an earlier export, which would be read beside those of this one."""

@@ -26,11 +26,13 @@ _KEY = 0x6E6F6973
 
 
 class Measurement(NamedTuple):
-    """Attributes:
-    scale: the estimate.
-    metrics: its numbers under `noise_scale/*`.
-    record: the line of noise_scale.jsonl without its step: signal, inter, intra, their covariance and the number of
-      values; n, m; "successes": the number of right rollouts of each prompt, out of "rollouts".
+    """A measured noise scale.
+
+    Attributes:
+      scale: the estimate.
+      metrics: its numbers under `noise_scale/*`.
+      record: the line of noise_scale.jsonl without its step: signal, inter, intra, their covariance and the number of
+        values; n, m; "successes": the number of right rollouts of each prompt, out of "rollouts".
     """
 
     scale: NoiseScale

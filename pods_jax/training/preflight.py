@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from pods_jax.config.load import origin_of
-from pods_jax.config.schema import Config, flat, to_dict
+from pods_jax.config.schema import Config, changes, to_dict
 from pods_jax.config.validate import validate_on_devices
 from pods_jax.data import Example
 from pods_jax.errors import UserError
@@ -49,18 +49,12 @@ def describe(config: Config, spec: str, workdir: str | Path, reporter: Reporter)
     check(config, workdir)
     data = load_data(config)
     reporter.message(f"config   {origin_of(spec)['config']}; what differs from the defaults:")
-    for key, value in changes(config).items():
+    for key, value in changes(to_dict(config)).items():
         reporter.message(f"         {key} = {value!r}")
     reporter.data(config, data)
     for line in sources(config, data):
         reporter.message(line)
     reporter.message(f"workdir  {local_path(workdir, 'workdir')}")
-
-
-def changes(config: Config) -> dict[str, object]:
-    """The keys whose values are not the defaults."""
-    defaults = flat(to_dict(Config()))
-    return {key: value for key, value in flat(to_dict(config)).items() if defaults.get(key, "") != value}
 
 
 def sources(config: Config, data: RunData) -> list[str]:

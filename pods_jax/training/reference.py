@@ -13,7 +13,7 @@ from pods_jax.config.schema import Config
 from pods_jax.groups import Group
 from pods_jax.learner.batch import Kept, block_size, blocks_of, make_batch
 from pods_jax.learner.logprobs import group_logprobs
-from pods_jax.learner.update import cut, joined
+from pods_jax.learner.update import cut, uncut
 from pods_jax.models import Decoder
 from pods_jax.models.decoder import Params
 from pods_jax.parallel import batch_sharding, num_shards, place, to_host
@@ -74,7 +74,7 @@ def _score(
     def score(rows: tuple[Array, Array, Array]) -> Array:
         return getattr(group_logprobs(model, params, *rows, temperature=temperature, chunk_size=chunk_size), field)
 
-    return joined(jax.lax.map(score, tuple(cut(x, count) for x in (prompts, prompt_lengths, completions))))
+    return uncut(jax.lax.map(score, tuple(cut(x, count) for x in (prompts, prompt_lengths, completions))))
 
 
 @functools.partial(jax.jit, donate_argnums=0)

@@ -78,7 +78,7 @@ class Pace:
         self._spent.append((metrics["tokens/generated"], metrics["wall_time_s"]))
 
     def seconds_left(self) -> float | None:
-        """With evaluations and saves at their rate so far; None before the second step."""
+        """Seconds until the end, with evaluations and saves at their rate so far; None before the second step."""
         if len(self._ends_s) < 2:
             return None
         return self._left * (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)

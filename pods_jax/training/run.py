@@ -296,7 +296,7 @@ def load_policy(
 
 
 def computed(config: Config) -> dict[str, str | None]:
-    """How a Decoder computes: its fields of these names."""
+    """The fields of a Decoder that say how it computes."""
     return {name: getattr(config.model, name) for name in ("attention", "remat", "compute_dtype")}
 
 

@@ -135,7 +135,7 @@ def parse_setting(text: str) -> tuple[str, list[str]]:
 
 
 def check(runs: Sequence[SweepRun]) -> None:
-    """That every config is valid, that the workdirs that exist were made by it, and that no file is in their place.
+    """Checks that every config is valid, that existing workdirs were made by it, and that no file is in their place.
 
     Raises:
       UserError: for the first run that is not so.
@@ -240,7 +240,7 @@ def work_off(sweep: Sweep, runs: Sequence[SweepRun]) -> dict[str, str]:
 
 
 def table(runs: Sequence[SweepRun], metric: str = "accuracy") -> dict[str, dict[str, float]]:
-    """By group, over its finished runs: their number, means, and half-widths of Student's 95 % intervals.
+    """The number of finished runs, their means, and half-widths of Student's 95 % intervals, by group.
 
     metric: of the evaluation after the last step; `greedy_accuracy` where that is missing.
     """

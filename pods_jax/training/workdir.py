@@ -26,7 +26,7 @@ FREE = (
 LOCK = ".lock"
 ORIGIN = "origin.json"
 POLICY = ("model.", "lora.", "data.")
-"""Beginnings of the keys on which it depends what a checkpoint holds and which problems are solved."""
+"""Beginnings of the keys that decide what a checkpoint holds, and which problems are solved."""
 
 
 class Workdir:

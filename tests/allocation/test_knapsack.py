@@ -148,7 +148,7 @@ def test_kinds():
     window=st.integers(1, 16), trusted=st.integers(1, 16),
 )  # fmt: skip
 def test_rates_are_the_authors(groups, window, trusted):
-    """Of a group of `window` or more, its own; else of the last `window` of all, the latest first."""
+    """A group of `window` or more has its own rate; others have that of the last `window` of all, the latest first."""
     trusted = min(trusted, window)
     allocator = make("knapsack", P=1, n=8, window=window, trusted=trusted)
     world = ScriptedWorld(1, lambda p: 0)

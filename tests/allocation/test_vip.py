@@ -31,8 +31,8 @@ def test_the_counts_have_the_least_variance_of_all(name, n_min, rates, data):
 
 @pytest.mark.parametrize("name", VARIANCES)
 def test_the_variance_that_n_rollouts_leave(name):
-    """Of the gradient (1/n) sum of advantage x score, for scores of variance 1 that are independent of rewards +-1 with
-    p = 1/2, whose p (1 - p) is 1/4: by simulation."""
+    """The variance of the gradient (1/n) sum of advantage x score, by simulation: scores have variance 1 and do not
+    depend on the rewards, which are +-1 with p = 1/2, so that p (1 - p) is 1/4."""
     rng = np.random.default_rng(0)
     for n in (3, 6):
         rewards = rng.choice([-1.0, 1.0], (200_000, n))

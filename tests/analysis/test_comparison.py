@@ -95,7 +95,7 @@ def test_a_view_is_checked(given, message):
         View(**given)
 
 
-def test_a_target_in_per_cent_is_refused_for_shares_alone(study, tmp_path):
+def test_a_target_in_per_cent_is_refused_only_for_shares(study, tmp_path):
     with pytest.raises(UserError, match=r"in \(0, 1\]"):
         draw(study, tmp_path, View(target=90.0))
     lengths = draw(study, tmp_path, View("mean_length", target=5.0))["groups"]["GRPO"]

@@ -67,7 +67,7 @@ FIGURES = {*MAIN, "gsm8k_n_scaling", "gsm8k_m_scaling", "down_sampling_rule", "c
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
-    """Of the command line itself."""
+    """The numbers that the command line itself gives."""
     out = tmp_path_factory.mktemp("figs")
     command = [sys.executable, ROOT / "experiments/figures.py", "--published", COMPACT, "--out", out, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)

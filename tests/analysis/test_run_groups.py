@@ -116,7 +116,7 @@ def test_variants_of_a_size_are_told_apart():
     assert looks[4].color == LOOKS["pods"].color
 
 
-def test_sizes_without_variants_say_their_size_alone():
+def test_sizes_without_variants_say_only_their_size():
     labels = [
         look.label for look in sized_looks([group("grpo", 16), group("pods", 64), group("pods", 32)], "n", (64, 16))
     ]

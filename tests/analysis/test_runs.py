@@ -1,4 +1,4 @@
-"""Which folders are workdirs; logs that a kill tore are read, and damaged ones are named."""
+"""Folders that are workdirs; logs that a kill tore are read, and damaged ones are named."""
 
 import pytest
 from made_runs import make_run

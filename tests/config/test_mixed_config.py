@@ -1,4 +1,4 @@
-"""configs/mixed.py: its arguments are valid, differ in allocation and selection alone, and train at a smaller size."""
+"""configs/mixed.py: its arguments are valid, differ only in allocation and selection, and train at a smaller size."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ FILE = Path(__file__).parents[2] / "configs" / "mixed.py"
 METHODS = ("grpo", "dapo", "pilot_commit", "pods", "pilot_commit_pods")
 
 
-def test_methods_differ_in_allocation_and_selection_alone():
+def test_methods_differ_only_in_allocation_and_selection():
     configs = [to_dict(load_config(f"{FILE}:{method}", [])) for method in METHODS]
     chosen = [(c.pop("allocation"), c.pop("selection")) for c in configs]
     assert all(c == configs[0] for c in configs)

@@ -159,7 +159,7 @@ def test_every_config_is_valid_and_documented(path):
     assert "python experiments/train.py --config configs/" in module.__doc__
 
 
-def test_the_demo_methods_differ_in_n_m_and_rule_alone():
+def test_the_demo_methods_differ_only_in_n_m_and_rule():
     pods = load_config(str(ROOT / "configs/demo.py:pods"))
     for method, n, m, rule in (("grpo", 16, 16, "all"), ("grpo_ga", 64, 64, "all"), ("random", 64, 16, "random")):
         other = load_config(f"{ROOT / 'configs/demo.py'}:{method}")

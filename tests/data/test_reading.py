@@ -46,7 +46,7 @@ def test_blank_lines_count_as_lines(tmp_path):
         (rb'{"\ud800": 1}', "cannot be encoded"),
     ],
 )
-def test_a_bad_row_spoils_itself_alone(tmp_path, line, message):
+def test_a_bad_row_spoils_only_itself(tmp_path, line, message):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"a": 1}\n' + line + b'\n{"a": 2}\n')
     good, bad, last = file_rows(path)

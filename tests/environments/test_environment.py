@@ -1,4 +1,4 @@
-"""What an environment of a user's does wrong is one line that names it."""
+"""A mistake of a user's environment is one line that names it."""
 
 import numpy as np
 import pytest

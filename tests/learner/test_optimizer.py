@@ -45,7 +45,7 @@ def test_decay_starts_after_the_warmup_and_ends_at_zero(name, decay, warmup_step
 
 
 @pytest.mark.parametrize("warmup_steps", [0, 1, 4])
-def test_warmup_stable_decay_falls_over_the_last_steps_alone(warmup_steps):
+def test_warmup_stable_decay_falls_only_over_the_last_steps(warmup_steps):
     rates = learning_rates(10, lr_scheduler_type="warmup_stable_decay", warmup_steps=warmup_steps, decay_fraction=0.4)
     expected = [0.1] * (7 - warmup_steps) + [0.075, 0.05, 0.025, 0]
     np.testing.assert_allclose(rates[warmup_steps:], expected, rtol=1e-6, atol=1e-8)
@@ -105,7 +105,7 @@ def run_optimizer(c: OptimizerConfig, params, gradients):
 
 
 @pytest.mark.parametrize("max_grad_norm", [1.0, 1e9])
-def test_steps_equal_clipped_adamw_with_decay_on_matrices_alone(max_grad_norm):
+def test_steps_equal_clipped_adamw_with_decay_only_on_matrices(max_grad_norm):
     """Gradients of very different sizes, so that clipping shows through Adam's scale invariance."""
     c = OptimizerConfig(
         learning_rate=0.1,

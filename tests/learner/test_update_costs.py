@@ -1,4 +1,4 @@
-"""What an update computes and holds, counted in its program; clocks are for `experiments/benchmark.py`."""
+"""An update's arithmetic and arrays, counted in its program; clocks are for `experiments/benchmark.py`."""
 
 import dataclasses
 import math
@@ -72,7 +72,7 @@ def update_products(model, **options):
     return list(products(program.jaxpr))
 
 
-def test_the_head_is_multiplied_four_times_and_with_completion_positions_alone():
+def test_the_head_is_multiplied_four_times_and_only_with_completion_positions():
     """Forward, again in the backward pass, and the gradients of hidden states and weights; never for the prompt."""
     V, D = CONFIG.vocab_size, CONFIG.hidden_size
     sizes = [sum((x.shape for x in pair), ()) for pair in update_products(Decoder(CONFIG), chunk_size=128)]

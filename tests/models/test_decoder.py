@@ -137,9 +137,9 @@ def test_logits_ignore_right_padding_and_the_other_rows():
         np.testing.assert_allclose(together[row, :length], alone[0], rtol=1e-5, atol=1e-5)
 
 
-def test_a_logit_depends_on_its_own_and_earlier_tokens_alone():
+def test_a_logit_depends_only_on_its_own_and_earlier_tokens():
     """d logits[t] / d embedding of token u is 0 for u > t and not 0 for u <= t."""
-    params = random_params(PLAIN)  # untied: the embedding enters as input alone
+    params = random_params(PLAIN)  # untied: the embedding is only an input
     tokens = jnp.arange(6)[None]  # all different, so that row u of the embedding is token u's
     direction = jax.random.normal(jax.random.key(0), (PLAIN.vocab_size,))
 

@@ -426,7 +426,7 @@ def test_of_a_file_nothing_stays_in_memory_once_it_is_read(tmp_path):
 
 
 def resident_bytes(file):
-    """What of a file is mapped and in memory."""
+    """The bytes of a file that are mapped and in memory."""
     found, total = False, 0
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):

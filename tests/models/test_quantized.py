@@ -3,11 +3,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pods_jax.config.schema import LoraConfig
+from pods_jax.config.schema import PROJECTIONS, LoraConfig
 from pods_jax.errors import UserError
 from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import adapt, init_adapters, merge
-from pods_jax.models.quantized import quantize
+from pods_jax.models.quantized import Quantized, quantize
+from pods_jax.parallel import make_mesh, replicated
+from pods_jax.planning.chips import topology_devices
+from pods_jax.planning.memory_traffic import moved_bytes
 from pods_jax.rollout import generate
 
 CONFIG = ModelConfig(19, 64, 128, 2, 4, 2, 16)
@@ -63,3 +66,35 @@ def test_merged_matrices_are_plain_whether_they_are_adapted_or_not():
     some = LoraConfig(rank=3, target_modules=("q_proj", "v_proj"))
     merged = merge(adapt(quantize(params, "int8"), init_adapters(CONFIG, some, jax.random.key(1)), some.scale))
     assert jax.tree.map(jnp.shape, merged) == jax.tree.map(jnp.shape, params)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_code_of_nf4_is_dequantised_as_qwix_does(dtype):
+    qwix = pytest.importorskip("qwix", reason="the quantize extra is not installed")
+    base = quantize(init_params(MODEL, jax.random.key(0), dtype), "nf4")
+    stored = base["layers"]["down"]
+    assert set(np.unique(np.asarray(stored.values.qvalue, np.int8))) == set(range(16))
+    for matrices in (stored, jax.tree.map(lambda x: x[0], stored)):
+        np.testing.assert_array_equal(matrices.dense(), qwix.dequantize(matrices.values))
+
+
+def test_a_tpu_moves_far_less_than_with_a_table_of_nf4():
+    qwix = pytest.importorskip("qwix", reason="the quantize extra is not installed")
+    pytest.importorskip("libtpu")
+    mesh = make_mesh(devices=topology_devices("v5e:1x1"))
+    stacks = jax.eval_shape(lambda: quantize(_layers(2048, 8192), "nf4"))["layers"]["q"]
+    stored = jax.eval_shape(lambda q: jax.tree.map(lambda x: x[0], q), stacks)
+    x = jax.ShapeDtypeStruct((32, 2048), "bfloat16")
+    shapes = jax.tree.map(lambda x: x.update(sharding=replicated(mesh)), (x, stored))
+
+    def moved(dense):
+        product = jax.jit(lambda x, stored: x @ dense(stored).astype(x.dtype))
+        return moved_bytes(product.lower(*shapes).compile().as_text())
+
+    assert 5 * moved(Quantized.dense) < moved(lambda stored: qwix.dequantize(stored.values))
+
+
+def _layers(rows, columns):
+    """One layer whose seven projections are alike."""
+    names = (projection.removesuffix("_proj") for projection in PROJECTIONS)
+    return {"layers": {name: jnp.zeros((1, rows, columns), "bfloat16") for name in names}}

@@ -141,7 +141,7 @@ def test_greedy_generation_equals_that_of_transformers(stored):
 
 @pytest.mark.parametrize("stored", ONE_OF_EACH, indirect=True)
 def test_gradients_equal_those_of_transformers(stored, tmp_path):
-    """Of the mean cross-entropy, in every tensor; ours are saved as a model to bring them into the stored layout."""
+    """The loss is the mean cross-entropy. Our gradients are saved as a model, to bring them into the stored layout."""
     theirs, folder = stored
     theirs(torch.tensor(TOKENS), labels=torch.tensor(TOKENS)).loss.backward()
     model, params = load_pretrained(folder)

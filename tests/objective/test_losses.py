@@ -60,7 +60,7 @@ def surrogate_loss(name, ratio, r, t, **clip):
 
 
 def token_loss(r, t, surrogate="clip", importance_sampling_level="token", importance_sampling_cap=None, **options):
-    """Of one token; options: the clipping's, and the KL's."""
+    """The loss of one token; options: the clipping's, and the KL's."""
     beta, estimator = options.pop("beta", 0.0), options.pop("kl_estimator", "k3")
     corrected = options.pop("use_bias_correction_kl", True)
     ratio = math.exp(float(LOGPROBS[r, t]) - float(OLD[r, t]))

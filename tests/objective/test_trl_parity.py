@@ -123,7 +123,7 @@ def test_losses_and_gradients_are_trls(loss_type, level, cap, options):
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dapo", "dr_grpo", "sapo"])
 def test_completions_that_are_masked_whole_count_as_in_trl(loss_type):
-    """Of `mask_truncated_completions`: they are sequences without tokens."""
+    """`mask_truncated_completions` makes them sequences without tokens."""
     mask = MASK & (np.arange(R) != 4)[:, None]
     case = loss_type, "token", None, DEFAULTS
     assert_equal(theirs(*case, mask=mask), *case, mask=mask)

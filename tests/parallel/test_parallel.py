@@ -188,13 +188,13 @@ def test_weights_are_gathered_one_layer_at_a_time(on_mesh):
     assert on_mesh["largest_gather"] <= max(embedded, *(math.prod(w.shape[1:]) for w in stacks))
 
 
-def test_a_device_is_given_its_parts_alone(on_mesh):
+def test_a_device_is_given_only_its_parts(on_mesh):
     """As the compiler counts the bytes of the update's arguments: the state's parts, and the batch's."""
     assert on_mesh["argument_bytes"] == on_mesh["part_bytes"]
 
 
 def test_devices_exchange_weights_and_never_activations(report):
-    """Where the same devices split parameters and groups; the activations of a micro-batch are larger."""
+    """The same devices split parameters and groups; the activations of a micro-batch would be larger."""
     weights = jax.tree.leaves(model_weights(CONFIG), is_leaf=lambda x: isinstance(x, Weight))
     assert report["(1, 8, 1)"]["largest_exchange"] <= max(math.prod(w.shape) for w in weights)
 

@@ -1,4 +1,4 @@
-"""Several processes, which talk over the loopback alone: they train the demo as one does, stop together, and go on."""
+"""Several processes, which talk only over the loopback: they train the demo as one does, stop together, and go on."""
 
 import contextlib
 import json
@@ -98,7 +98,7 @@ def one(tmp_path_factory):
 
 
 def test_two_processes_stop_together_and_one_goes_on(one, tmp_path):
-    """The signal comes to one alone, and not to the one that writes."""
+    """The signal comes to only one, and not to the one that writes."""
     with started("train.py", tmp_path, 2) as children:
         assert stopped_after(children, tmp_path, children[1:]) < 4
     train(CONFIG, tmp_path, Reporter(quiet=True))

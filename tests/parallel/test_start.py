@@ -1,4 +1,4 @@
-"""How processes find their devices and each other, and how a stopped job is started again."""
+"""Processes find their devices and each other; a stopped job is started again."""
 
 import contextlib
 import json

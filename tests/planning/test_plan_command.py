@@ -53,7 +53,7 @@ def test_weights_and_their_moments_are_split_over_the_devices(planned):
 
 
 def test_all_else_that_an_update_is_given_is_its_batch(planned):
-    """What the formulas leave of the compiler's sum is known to the byte: batch, and number of the step."""
+    """The rest of the compiler's sum, beside the formulas, is known to the byte: batch, and number of the step."""
     devices, plan = planned
     assert plan["phases"]["update"]["bytes"]["other arguments"] == BATCH * 4 // devices + 4
 

@@ -1,4 +1,4 @@
-"""Where the curve of a sweep goes is checked before anything is compiled, and its numbers come before its picture."""
+"""The place of a sweep's curve is checked before anything is compiled, and its numbers come before its picture."""
 
 import json
 

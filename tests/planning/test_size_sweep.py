@@ -1,4 +1,4 @@
-"""Where a curve meets a chip's memory."""
+"""The size at which a curve meets a chip's memory."""
 
 import pytest
 from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""What the compiler says of memory; the rest of it is tested in test_plan_command."""
+"""The compiler's own words on memory; all else of a plan is tested in test_plan_command."""
 
 import jax
 import jax.numpy as jnp

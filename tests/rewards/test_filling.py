@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import VERIFIERS, Verdict
-from pods_jax.rewards.verifiers.filling import judge
+from pods_jax.rewards.verifiers.filling import verify
 
 FORMULAS = ["H2O", "Na2CrO4", "Ca(OH)2", "Fe3+", "CH3COOH", "CuSO4.5H2O"]
 SIDES = st.dictionaries(st.sampled_from(FORMULAS), st.integers(1, 9), min_size=1, max_size=4)
@@ -23,15 +23,15 @@ def test_order_scale_and_arrow_do_not_count(left, right, factor, arrow):
     scaled = [{formula: factor * count for formula, count in side.items()} for side in turned]
     halved = [{formula: Fraction(count, 2) for formula, count in side.items()} for side in turned]
     for sides in (turned, scaled, halved):
-        assert judge(rf"\boxed{{{written(sides[0])}{arrow}{written(sides[1])}}}", gold).correct, sides
+        assert verify(rf"\boxed{{{written(sides[0])}{arrow}{written(sides[1])}}}", gold).correct, sides
 
 
 @given(SIDES, SIDES, st.sampled_from(FORMULAS))
 def test_coefficients_species_and_direction_count(left, right, formula):
     gold = f"{written(left)} = {written(right)}"
     more = left | {formula: left.get(formula, 0) + 1}
-    assert not judge(f"{written(more)} = {written(right)}", gold).correct
-    assert judge(f"{written(right)} = {written(left)}", gold).correct == (left == right)
+    assert not verify(f"{written(more)} = {written(right)}", gold).correct
+    assert verify(f"{written(right)} = {written(left)}", gold).correct == (left == right)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_coefficients_species_and_direction_count(left, right, formula):
     ],
 )
 def test_notations(output, gold):
-    assert judge(output, gold).correct
+    assert verify(output, gold).correct
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,18 @@ def test_notations(output, gold):
      (r"\boxed{H2 + \frac{1}{0}O2 = H2O}", "unparsed")],
 )  # fmt: skip
 def test_what_is_refused(output, reason):
-    assert judge(output, "2H2 + O2 = 2H2O").reason == reason
+    assert verify(output, "2H2 + O2 = 2H2O").reason == reason
 
 
 @given(st.text(st.sampled_from("H2O+-=> ()/{}^_\\.·"), max_size=60) | st.text())
 def test_no_output_raises(output):
-    assert isinstance(judge(output, "2H2 + O2 = 2H2O"), Verdict)
+    assert isinstance(verify(output, "2H2 + O2 = 2H2O"), Verdict)
 
 
 @pytest.mark.parametrize(("gold", "message"), [(" ", "empty"), ("H2 + = O2", "not a chemical equation")])
 def test_golds_that_cannot_be_used(gold, message):
     with pytest.raises(UserError, match=message):
-        judge("H2 = O2", gold)
+        verify("H2 = O2", gold)
 
 
 def test_sciknoweval_takes_the_rule_of_the_gold():

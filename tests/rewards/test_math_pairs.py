@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pods_jax.rewards.verifiers.math import judge
+from pods_jax.rewards.verifiers.math import verify
 
 EQUAL = [
     ("-2", r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}"),
@@ -437,16 +437,16 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("gold", "answer"), EQUAL)
 def test_equal(gold, answer):
-    assert judge(rf"So the result is \boxed{{{answer}}}.", gold).correct
+    assert verify(rf"So the result is \boxed{{{answer}}}.", gold).correct
 
 
 @pytest.mark.parametrize(("gold", "answer"), DIFFERENT)
 def test_different(gold, answer):
-    assert not judge(rf"So the result is \boxed{{{answer}}}.", gold).correct
+    assert not verify(rf"So the result is \boxed{{{answer}}}.", gold).correct
 
 
 def test_each_pair_takes_milliseconds():
     start = time.process_time()
     for gold, answer in EQUAL + DIFFERENT:
-        judge(rf"\boxed{{{answer}}}", gold)
+        verify(rf"\boxed{{{answer}}}", gold)
     assert time.process_time() - start < 0.05 * len(EQUAL + DIFFERENT)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import RewardPool, Verdict, check_gold
-from pods_jax.rewards.verifiers.math import judge, quick
+from pods_jax.rewards.verifiers.math import quick, verify
 
 SMALL = st.integers(-50, 50)
 POSITIVE = st.integers(1, 50)
@@ -21,7 +21,7 @@ UNITS = st.sampled_from(
 
 
 def same(answer: str, gold: str) -> bool:
-    return judge(rf"Therefore \boxed{{{answer}}}.", gold).correct
+    return verify(rf"Therefore \boxed{{{answer}}}.", gold).correct
 
 
 def latex(value: Fraction) -> str:
@@ -296,22 +296,22 @@ def test_code_is_text(code, tmp_path, monkeypatch):
     ],
 )
 def test_one_answer_is_taken(output, gold, correct):
-    assert judge(output, gold).correct == correct
+    assert verify(output, gold).correct == correct
 
 
 def test_verdicts_say_how_far_they_came():
-    assert judge("no mark", "5") == Verdict(False, None, "no answer")
-    assert judge(r"\boxed{\foo}", "5") == Verdict(False, r"\foo", "unparsed")
-    assert judge(r"\boxed{\foo  x}", r"\foo x") == Verdict(True, r"\foo  x", "match")
-    assert judge(r"\boxed{6}", "5") == Verdict(False, "6", "mismatch")
-    assert judge(r"\boxed{x}", "y") == Verdict(False, "x", "mismatch")
+    assert verify("no mark", "5") == Verdict(False, None, "no answer")
+    assert verify(r"\boxed{\foo}", "5") == Verdict(False, r"\foo", "unparsed")
+    assert verify(r"\boxed{\foo  x}", r"\foo x") == Verdict(True, r"\foo  x", "match")
+    assert verify(r"\boxed{6}", "5") == Verdict(False, "6", "mismatch")
+    assert verify(r"\boxed{x}", "y") == Verdict(False, "x", "mismatch")
 
 
 @given(st.text(st.sampled_from(r"0123456789.,/-+^ \{}()frac$%x="), max_size=25), RATIONALS)
 def test_the_quick_layer_agrees_with_the_judge(answer, gold):
     output = rf"\boxed{{{answer}}}"
     verdict = quick(output, str(gold))
-    assert verdict is None or verdict == judge(output, str(gold))
+    assert verdict is None or verdict == verify(output, str(gold))
 
 
 @pytest.mark.parametrize(
@@ -326,4 +326,4 @@ def test_a_worker_and_the_caller_give_the_same_verdicts():
     pairs = [(r"\boxed{\sqrt{8}}", r"2\sqrt{2}"), (r"\boxed{5}", "5"), ("", "5"), (r"\boxed{((10!)!)!}", "5")]
     with RewardPool(num_workers=1) as pool:
         outputs, golds = zip(*pairs, strict=True)
-        assert pool.score(outputs, golds, "math") == [judge(output, gold) for output, gold in pairs]
+        assert pool.score(outputs, golds, "math") == [verify(output, gold) for output, gold in pairs]

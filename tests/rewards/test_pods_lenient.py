@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from pods_jax.errors import UserError
 from pods_jax.rewards import VERIFIERS, Verdict, check_gold
-from pods_jax.rewards.verifiers.pods_lenient import candidates, judge, quick
+from pods_jax.rewards.verifiers.pods_lenient import candidates, quick, verify
 
 
 @pytest.mark.parametrize(
@@ -22,32 +22,32 @@ from pods_jax.rewards.verifiers.pods_lenient import candidates, judge, quick
     ],
 )
 def test_any_of_three_texts_will_do(output, gold, correct):
-    assert judge(output, gold).correct == correct
+    assert verify(output, gold).correct == correct
 
 
 def test_long_texts_are_not_read():
     assert candidates("9 " + "word " * 100) == ["9"]
     assert candidates("<answer>" + "x+" * 150 + "x</answer>") == []
-    assert judge("5" + " " * 10 + "+0" * 200, "5").reason == "mismatch"
+    assert verify("5" + " " * 10 + "+0" * 200, "5").reason == "mismatch"
 
 
 def test_a_wrong_output_is_logged_with_the_contents_of_its_answer_tag():
-    assert judge("<answer> 6 </answer> not 7", "5") == Verdict(False, "6", "mismatch")
-    assert judge(r"<answer>\foo</answer> 7", "5") == Verdict(False, r"\foo", "unparsed")
-    assert judge("It is 5 or 6", "6") == Verdict(True, "6", "match")
+    assert verify("<answer> 6 </answer> not 7", "5") == Verdict(False, "6", "mismatch")
+    assert verify(r"<answer>\foo</answer> 7", "5") == Verdict(False, r"\foo", "unparsed")
+    assert verify("It is 5 or 6", "6") == Verdict(True, "6", "match")
 
 
 @given(st.integers(-999, 999), st.integers(-999, 999))
 def test_it_pays_for_the_last_number_where_the_strict_rule_does_not(stated, gold):
     output = f"The result of all this would be {stated}"
-    assert judge(output, str(gold)).correct == (stated == gold)
+    assert verify(output, str(gold)).correct == (stated == gold)
     assert not VERIFIERS["math"].verify(output, str(gold)).correct
 
 
 @given(st.text(), st.integers(-99, 99))
 def test_the_quick_layer_agrees(output, gold):
     verdict = quick(output, str(gold))
-    assert verdict is None or verdict == judge(output, str(gold))
+    assert verdict is None or verdict == verify(output, str(gold))
     assert len(candidates(output)) <= 3
 
 

@@ -8,7 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pods_jax.rollout.draw import Drawing, choose, inverse_cdf, penalised, restrict, rollout_uniforms, seen_tokens
+from pods_jax.rollout import strips
+from pods_jax.rollout.draw import Drawing, choose, inverse_cdf, penalised, rollout_uniforms, seen_tokens
+from pods_jax.rollout.restrict import restrict
 
 V = 12
 LOGIT = st.integers(-3000, 3000).map(lambda i: np.float32(i / 100))
@@ -167,17 +169,51 @@ def test_padding_is_not_seen():
     assert seen.tolist() == [[False, True, False, True], [False] * 4]
 
 
-def test_nothing_is_sorted():
-    """No operation of the compiled program sorts, by the words for it that programs have which do."""
+@pytest.mark.parametrize("top_k", [0, 20])
+def test_only_the_maxima_of_strips_are_sorted(top_k):
+    """By the operations of the compiled program: their operands have an entry for each strip, not for each token."""
+    size = 40_000
 
-    def sorts(function):
-        text = jax.jit(function).lower(jnp.zeros((4, 1000)), jnp.zeros(4)).compile().as_text().lower()
-        return set(re.findall(r"\b(?:sort|topk|top-k)\(|custom_call_target=\"topk\"", text))
+    def sorted_sizes(function):
+        text = jax.jit(function).lower(jnp.zeros((8, size)), jnp.zeros(8)).compile().as_text()
+        sorts = re.findall(r"(?:\bsort|custom-call)\((.*)(?=.*(?:TopK|dimensions=\{1\}))", text)
+        operands = [name for line in sorts for name in re.findall(r"%([\w.-]+)", line.partition(")")[0])]
+        shapes = [re.search(rf"%{re.escape(name)} = [a-z0-9]+\[8,(\d+)\]", text) for name in operands]
+        return {int(shape[1]) for shape in shapes if shape}
 
-    drawing = Drawing(greedy=False, top_k=20, top_p=0.9, min_p=0.01)
-    assert not sorts(lambda logits, uniforms: choose(logits, uniforms, drawing).tokens)
-    assert sorts(lambda logits, uniforms: jnp.sort(logits, -1))
-    assert sorts(lambda logits, uniforms: jax.lax.top_k(logits, 20)[0])
+    drawing = Drawing(greedy=False, top_k=top_k, top_p=0.9, min_p=0.01)
+    found = sorted_sizes(lambda logits, u: choose(logits, u, drawing).tokens)
+    assert found == ({-(-size // strips.STRIP)} if top_k else set())
+    assert sorted_sizes(lambda logits, u: jnp.sort(logits, -1)) == {size}
+    assert sorted_sizes(lambda logits, u: jax.lax.top_k(logits, 20)[0]) == {size}
+
+
+LARGE = 64 * 1024
+PEAKED, FLAT, TIED_FLAT = (np.random.default_rng(3).normal(0, scale, (8, LARGE)) for scale in (4, 0.01, 0))
+TIED_STEPS = np.round(np.random.default_rng(4).normal(0, 4, (8, LARGE)))
+
+
+def least_kept(row, top_k, top_p):
+    """The least logit that top-k, then top-p leave of a row, by sorting it, and a bound that rounding may lead to."""
+    values, counts = np.unique(row.astype(np.float64), return_counts=True)
+    values, counts = values[::-1], counts[::-1]
+    in_top = np.cumsum(counts) - counts < (top_k or len(row))
+    mass = np.where(in_top, counts * np.exp(values - values[0]), 0)
+    above = (np.cumsum(mass) - mass) / mass.sum()
+    return [values[in_top & (above < top_p + slack)].min() for slack in (-1e-5, 1e-5)]
+
+
+@pytest.mark.parametrize("logits", [PEAKED, FLAT, TIED_FLAT, TIED_STEPS], ids=["peaked", "flat", "tied", "steps"])
+@pytest.mark.parametrize(("top_k", "top_p"), [(50, 1.0), (0, 0.9), (50, 0.9), (300, 0.5)])
+def test_bounds_among_the_candidates_are_those_of_all_tokens(logits, top_k, top_p):
+    """Also where strips tie, and without top-k, where all tokens are candidates."""
+    logits = logits.astype(np.float32)
+    found = np.asarray(_restrict(logits, top_k=top_k, top_p=top_p)) > -np.inf
+    for row, kept in zip(logits, found, strict=True):
+        least = row[kept].min()
+        np.testing.assert_array_equal(kept, row >= least)
+        most, fewest = least_kept(row, top_k, top_p)
+        assert fewest <= least <= most
 
 
 # ---------------------------------------------------------------- uniforms
@@ -185,7 +221,7 @@ def test_nothing_is_sorted():
 KEY = jax.random.key(7)
 
 
-def test_a_uniform_depends_on_prompt_sample_and_token_alone():
+def test_a_uniform_depends_only_on_prompt_sample_and_token():
     whole = rollout_uniforms(KEY, jnp.array([3, 8]), jnp.array([[0, 1, 2, 3], [4, 5, 6, 7]]), 6)
     part = rollout_uniforms(KEY, jnp.array([8]), jnp.array([[6]]), 3)
     np.testing.assert_array_equal(part[0, 0], whole[1, 2, :3])

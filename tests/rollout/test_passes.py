@@ -1,4 +1,4 @@
-"""What passes hold, how far they go, and that they change no completion, however uneven the lengths are."""
+"""Passes: their rollouts, their goals, and that they change no completion, however uneven the lengths are."""
 
 import functools
 import itertools

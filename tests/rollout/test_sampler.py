@@ -136,7 +136,7 @@ def test_temperature_zero_takes_the_most_probable_token():
 
 
 def chi_square(temperature, allowed, **options):
-    """Of 20 000 first tokens after PROMPTS[1] against softmax(logits / temperature) over the allowed tokens."""
+    """The statistic of 20 000 first tokens after PROMPTS[1] against softmax(logits / temperature) of allowed tokens."""
     tokens = sample(PROMPTS[1:2], 20_000, 1, jax.random.key(1), temperature=temperature, **options).tokens
     observed = np.bincount(tokens.ravel(), minlength=CONFIG.vocab_size)
     logits = next_token_logits(PROMPTS[1])

@@ -114,7 +114,7 @@ def collectives(resumed=False, **options):
         ),
         batch_sharding(mesh),
     )
-    drawing = Drawing(greedy=False, eos_ids=(0,), **options)
+    drawing = Drawing(greedy=False, eos_ids=(0,), parts=8, **options)
     weights = unstacked(params)
     if resumed:
         tokens = jax.device_put(np.zeros((24, 2, 4), np.int32), batch_sharding(mesh))

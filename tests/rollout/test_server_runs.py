@@ -73,7 +73,7 @@ def steps(workdir):
 
 
 def largest_difference(found):
-    """Of log-probabilities between server and learner, in nats, over all steps that trained on rollouts."""
+    """The largest difference in log-probabilities between server and learner, in nats, over all steps that trained."""
     name = "sampling/sampling_logp_difference/max"
     return max(m[name] for m in found if m[name] is not None)
 

@@ -21,7 +21,7 @@ def base(dtype="float32"):
 
 
 def adapters():
-    """Which do something."""
+    """Adapters that change the model: fresh ones do not."""
     return jax.tree.map(lambda x: x + 0.1, init_adapters(MODEL.config, LORA, jax.random.key(1)))
 
 

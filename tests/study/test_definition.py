@@ -24,7 +24,7 @@ def test_every_config_is_valid_and_every_seed_has_its_warm_start(study, tmp_path
     assert all(f"warm_start.seed={run.seed}" in run.all_overrides for run in runs)
 
 
-def test_methods_differ_in_n_m_and_rule_alone():
+def test_methods_differ_only_in_n_m_and_rule():
     configs = {name: config_of(FULL, name) for name in LEARNING["main"].variants}
     found = {n: (c.rollout.num_generations, c.selection.num_kept, c.selection.rule) for n, c in configs.items()}
     assert found == {

@@ -130,7 +130,7 @@ def test_figures_and_tables_of_everything(allocation, workdir, main, tmp_path):
     assert document.blocks_of(json.loads(json.dumps(finite(results)))) == blocks
 
 
-def test_blocks_are_written_into_their_places_alone(tmp_path):
+def test_blocks_are_written_only_into_their_places(tmp_path):
     file = tmp_path / "doc.md"
     file.write_text("a\n<!-- study:main -->\nold\n<!-- end -->\nb\n<!-- study:costs -->\nkept\n<!-- end -->\n")
     document.fill(file, {"main": "new"})

@@ -111,7 +111,7 @@ def test_ages_are_logged(ahead, tmp_path):
     assert [m["staleness/mean"] for m in steps] == [0, 1, 1, 1, 1, 1]
     assert steps[0]["sampling/sampling_logp_difference/max"] < 1e-4
     assert all(m["staleness/logp_difference_mean/1"] > 1e-4 for m in steps[1:])
-    assert all("time/ahead_s" in m for m in steps)
+    assert all(m["time/ahead_s"] > 0 for m in steps)
 
 
 def test_no_rollouts_are_generated_that_no_step_needs(ahead, tmp_path):

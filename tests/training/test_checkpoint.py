@@ -1,4 +1,4 @@
-"""What is kept, what a damaged or half-written checkpoint costs, and that a full disk is one line."""
+"""Checkpoints: those that are kept, the cost of damaged and half-written ones, and a full disk's one line."""
 
 import resource
 import shutil

@@ -16,6 +16,17 @@ def test_phases_add_up_and_are_taken_once():
     assert clock.take() == {}
 
 
+def test_seconds_of_another_thread_are_booked_beside_a_phase():
+    clock = PhaseClock()
+    with clock.phase("sleep"):
+        time.sleep(0.05)
+    clock.add("ahead", 2.0)
+    clock.add("ahead", 1.0)
+    seconds = clock.take()
+    assert seconds["ahead"] == 3.0
+    assert seconds["sleep"] == pytest.approx(0.05, abs=0.05)
+
+
 def test_a_phase_within_another_is_counted_once():
     slow_to_compile = jax.jit(lambda x: sum(jnp.cos(x * i) @ jnp.sin(x + i) for i in range(150)))
     clock, start = PhaseClock(), time.perf_counter()

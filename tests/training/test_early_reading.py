@@ -217,7 +217,7 @@ def test_troubles_are_told_round_by_round(make, turns, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_process_reads_its_own_share_alone(run, monkeypatch, index):
+def test_a_process_reads_only_its_own_share(run, monkeypatch, index):
     requests = [Request(prompt, count) for prompt, count in zip(run.stream.next(3), (5, 8, 2), strict=True)]
     prompts, counts = [r.prompt for r in requests], [r.count for r in requests]
     run.engine.update_params(0)

@@ -1,4 +1,4 @@
-"""Which folders an export is refused, so that no run and no other model is overwritten."""
+"""Folders that an export is refused, so that no run and no other model is overwritten."""
 
 import pytest
 

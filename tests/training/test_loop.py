@@ -286,7 +286,7 @@ def test_a_torn_line_is_left_out(tmp_path):
     assert read_jsonl(tmp_path / "log.jsonl") == [{"step": 1}, {"step": 2}]
 
 
-def test_a_policy_learns_from_reward_alone(tiny, tmp_path):
+def test_a_policy_learns_from_nothing_but_reward(tiny, tmp_path):
     """Single digits without a warm start: the reward rises from chance to most of what is possible."""
     tiny.data.options = {"base": 2, "digits": 1, "num_train": 2, "num_test": 2}
     tiny.rollout.max_prompt_length = tiny.rollout.max_completion_length = 3

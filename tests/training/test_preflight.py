@@ -1,14 +1,15 @@
-"""What is checked before anything slow is loaded, and what a dry run says."""
+"""The checks before anything slow is loaded, and the lines of a dry run."""
 
 import importlib.util
 
 import pytest
 
 from pods_jax.config import freeze
+from pods_jax.config.schema import changes, to_dict
 from pods_jax.data import Example
 from pods_jax.errors import UserError
 from pods_jax.training import Reporter, train
-from pods_jax.training.preflight import changes, check, describe, place
+from pods_jax.training.preflight import check, describe, place
 
 
 def test_a_good_config_passes_and_writes_nothing(tiny, tmp_path):
@@ -76,5 +77,5 @@ def test_a_dry_run_says_what_comes_from_where(tiny, tmp_path, capsys):
         assert part in out
     assert not (tmp_path / "run").exists()
     assert place(Example("p", "g", where="a/rows.jsonl:3")) == "a/rows.jsonl"
-    assert changes(config)["rollout.num_generations"] == 8
-    assert "seed" not in changes(config)
+    assert changes(to_dict(config))["rollout.num_generations"] == 8
+    assert "seed" not in changes(to_dict(config))

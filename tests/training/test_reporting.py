@@ -41,7 +41,7 @@ def test_text_of_users_is_no_markup(capsys):
 
 
 def metrics(step, reward=0.5):
-    """Of a step of 2 s that generated 100 tokens."""
+    """The metrics after `step` steps of 2 s, each of which generated 100 tokens."""
     return {
         "reward": reward, "selection/kept_variance": 0.25, "tokens/generated": 100.0 * step, "wall_time_s": 2.0 * step,
     }  # fmt: skip

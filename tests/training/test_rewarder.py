@@ -1,4 +1,4 @@
-"""What verifiers, formats and functions of the user's are given of a completion."""
+"""The parts of a completion that verifiers, formats and functions of the user's are given."""
 
 import types
 

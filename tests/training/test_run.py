@@ -25,7 +25,7 @@ from pods_jax.training.step import train_step
 ADDITION = {"base": 10, "digits": 2, "carry_prob": 0.3, "num_train": 4, "num_test": 4}
 
 
-def test_lora_trains_adapters_alone(tiny):
+def test_lora_trains_only_adapters(tiny):
     """The optimizer's state has their size, the base keeps its precision and its values."""
     tiny.lora.rank, tiny.model.dtype = 2, "bfloat16"
     tiny.data.options = {"base": 2, "digits": 1, "num_train": 2, "num_test": 2}

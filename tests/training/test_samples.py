@@ -1,4 +1,4 @@
-"""What is shown of a group: its extremes among kept and dropped rollouts, in a record and in words."""
+"""The sample of a group: its extremes among kept and dropped rollouts, in a record and in words."""
 
 import numpy as np
 import pytest

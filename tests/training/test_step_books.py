@@ -1,4 +1,4 @@
-"""What a step draws with and books, and what of it a checkpoint holds."""
+"""A step's random keys and its books, and the part of them that a checkpoint holds."""
 
 import json
 

@@ -63,7 +63,7 @@ def _factors(node: Node, names: list[str]) -> set[Any]:
 
 
 def _value(node: Node, letters: dict[str, Any], field: Any) -> Any:
-    """In the field of fractions; a limit on terms after every step bounds the cost."""
+    """The node's value in the field of fractions; a limit on terms after every step bounds the cost."""
     match node:
         case Number(value):
             return field.convert(value.numerator) / field.convert(value.denominator)

@@ -85,7 +85,8 @@ class Binders(Reader):
             variable, bound = self.binding(letter)
             return Call("int", (self.within(bound, self.term), variable, low, high))
         variable, bound = self.binding(letter or fail("no differential"))
-        start, end = self.place, self.drop_differential(place)
+        start = self.place
+        end = self.drop_differential(place)
         inside = type(self)(self.tokens[start:end], self.depth + 1, bound)
         body = inside.sum() if end > start else Number(Fraction(1))
         inside.expect("")
@@ -94,7 +95,8 @@ class Binders(Reader):
 
     def differential(self, start: int) -> tuple[int | None, str]:
         """The place of the differential of an integral that starts here, and its variable; (None, "") for none."""
-        depth, integrals = 0, 1
+        depth = 0
+        integrals = 1
         for place in range(start, len(self.tokens)):
             text = self.tokens[place].text
             depth += (text in ("{", "(", "[")) - (text in ("}", ")", "]"))

@@ -17,7 +17,7 @@ MAX_TERMS = 300
 FAR = 400
 TRUSTED_DIGITS = 28
 
-RULES = frozenset(COSTS)
+OPERATORS = frozenset(COSTS)
 _spent = threading.local()
 _NEGATIVE_INFINITY = Call("neg", (Call("inf"),))
 
@@ -38,7 +38,7 @@ def _spend(count: int) -> None:
 
 
 def value(evaluator: Any, name: str, args: tuple[Node, ...]) -> Any:
-    """The value of one of `RULES`, where `evaluator` gives values to what is inside.
+    """The value of one of `OPERATORS`, where `evaluator` gives values to what is inside.
 
     Raises:
       Unreliable: if the value does not converge.
@@ -46,7 +46,8 @@ def value(evaluator: Any, name: str, args: tuple[Node, ...]) -> Any:
     _spend(COSTS[name])
     body, variable, *ends = args
     limits = [_end(evaluator, end) for end in ends]
-    mp, digits = evaluator.mp, evaluator.mp.dps
+    mp = evaluator.mp
+    digits = mp.dps
     function = _Counted(evaluator, body, variable.name)
     try:
         mp.dps = DIGITS[0]
@@ -76,6 +77,8 @@ class _Counted:
     def __call__(self, place: Any) -> Any:
         _spend(1)
         self.evaluator.bind(self.name, self.evaluator.mp.convert(place))
+        # Intermediate results at a place far out may be huge and count for nothing, so that they must not raise the
+        # scale by which the value itself is compared.
         extent, scale, outer = self.evaluator.extent, self.evaluator.scale, self.evaluator.far_out
         self.evaluator.far_out = True
         try:

@@ -26,12 +26,14 @@ class Environments(Reader):
         return Call("det", (matrix,)) if name == "vmatrix" else matrix
 
     def rows(self, read: Callable[[], Node]) -> list[tuple[Node, ...]]:
-        rows, row = [], [read()]
+        rows = []
+        row = [read()]
         while self.peek().kind != "end":
             if self.accept("&"):
                 row.append(read())
             elif self.take().kind == "row":
-                rows, row = [*rows, tuple(row)], []
+                rows.append(tuple(row))
+                row = []
                 if self.peek().kind != "end":
                     row = [read()]
             else:

@@ -1,4 +1,4 @@
-"""When two parsed answers are the same answer. docs/rewards.md lists the conventions."""
+"""Equality of two parsed answers. docs/rewards.md lists the conventions."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -102,7 +102,7 @@ def _same_unit(gold: str, answer: str) -> bool:
 
 
 def _same_angle(gold: Node, answer: Node) -> bool:
-    """As numbers of degrees, unless one side says radians; or, where only one side has the sign, with pi/180 for it."""
+    """Equality in degrees, unless a side says radians; where only one side has the sign, it may stand for pi/180."""
     radians = _has_unit(gold, "radian") or _has_unit(answer, "radian")
     if not radians and same_value(_bare(gold, "degree"), _bare(answer, "degree")):
         return True
@@ -156,7 +156,7 @@ def _same_digits(gold: Node, answer: Node) -> bool:
 
 
 def _letters(node: Node) -> str | None:
-    """What a word and a product of letters have in common: how they are written; None for all else."""
+    """The letters in which a word or a product of letters is written; None for all else."""
     match node:
         case Text(words):
             return "".join(filter(str.isalnum, words.lower())) or words

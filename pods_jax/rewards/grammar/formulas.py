@@ -50,11 +50,11 @@ class Formulas(Numerals, Binders, Environments):
     """Methods are named after what they read; each raises `Unparsable` if it is not there."""
 
     def answer(self) -> Node:
-        """What may stand in braces."""
+        """An answer of any form, as it may stand in braces."""
         raise NotImplementedError
 
     def bracketed(self) -> Node:
-        r"""What stands in (), [] or \{\}."""
+        r"""The contents of (), [] or \{\}."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ arithmetic
@@ -270,7 +270,8 @@ class Formulas(Numerals, Binders, Environments):
         self.take()
         if not self.accept("{"):
             return Symbol(f"{name}_{self.split(1)}") if self.peek().kind != "finish" else fail("open subscript")
-        parts, open_braces = [], 1
+        parts = []
+        open_braces = 1
         while open_braces:
             text = self.take().text or fail("open subscript")
             open_braces += (text == "{") - (text == "}")
@@ -391,13 +392,15 @@ class Formulas(Numerals, Binders, Environments):
 
     def function(self, name: str) -> Node:
         r"""A function with its base and exponent (`\log_2 8`, `\sin^2 x`) and its argument."""
-        name, base, exponent = FUNCTIONS[name], None, None
+        name = FUNCTIONS[name]
+        base = exponent = None
         if name == "log" and self.accept("_"):
             base = self.argument()
         if self.accept("^"):
             exponent = self.exponent()
         if exponent == _MINUS_ONE and name in INVERSES:
-            name, exponent = INVERSES[name], None
+            name = INVERSES[name]
+            exponent = None
         value = self.function_arguments()
         if len(value) != 1 and name not in _VARIADIC:
             raise Unparsable("arguments")
@@ -405,7 +408,7 @@ class Formulas(Numerals, Binders, Environments):
         return Call("pow", (call, exponent)) if exponent else call
 
     def function_arguments(self) -> tuple[Node, ...]:
-        """What is in brackets, or else the product that follows up to the next function or operator."""
+        """The contents of brackets, or else the product that follows up to the next function or operator."""
         if self.peek().text in ("(", "[", "{", "|", r"\{"):
             inside = self.primary()
             several = isinstance(inside, Items) and inside.kind in ("tuple", "list", "set")
@@ -426,14 +429,14 @@ _INVERTIBLE = frozenset(map(Symbol, "fghFGH"))
 
 
 def _negative(node: Node) -> Node:
-    """With the sign on the digits of a number that states its base."""
+    """The negative of a node; the sign of a number that states its base stands with its digits."""
     if isinstance(node, BaseNumber) and not node.digits.startswith("-"):
         return BaseNumber(f"-{node.digits}", node.base)
     return Call("neg", (node,))
 
 
 def _without_braces(node: Node) -> Node:
-    r"""What `\{ \}` hold together after another factor, where they are no set."""
+    r"""The contents of `\{ \}` after another factor: there they hold a factor together, and are no set."""
     return node.items[0] if isinstance(node, Items) and node.kind == "set" and len(node.items) == 1 else node
 
 

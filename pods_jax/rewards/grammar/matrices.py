@@ -12,7 +12,7 @@ class NotSquare(Exception):
 
 
 def determinant(rows: Sequence[Sequence[Any]]) -> Any:
-    """By expansion along the first row, with sums and products only, so that any kind of number will do.
+    """The determinant by expansion along the first row: sums and products only, so that any kind of number will do.
 
     Raises:
       NotSquare: also for more than `MAX_SIZE` rows.
@@ -24,7 +24,7 @@ def determinant(rows: Sequence[Sequence[Any]]) -> Any:
 
 
 def _expanded(rows: Sequence[Sequence[Any]], columns: tuple[int, ...], known: dict[tuple[int, ...], Any]) -> Any:
-    """Of the last rows and some columns."""
+    """The determinant of the last rows and as many columns; known: those that were computed, by columns."""
     if columns not in known:
         first = rows[len(rows) - len(columns)]
         total: Any = 0 if len(columns) > 1 else first[columns[0]]
@@ -36,8 +36,9 @@ def _expanded(rows: Sequence[Sequence[Any]], columns: tuple[int, ...], known: di
 
 
 def rank(rows: Sequence[Sequence[Fraction]]) -> int:
-    """By elimination."""
-    left, found = [list(row) for row in rows], 0
+    """The rank, by elimination."""
+    left = [list(row) for row in rows]
+    found = 0
     for column in range(len(left[0])):
         pivot = next((place for place in range(found, len(left)) if left[place][column]), None)
         if pivot is None:

@@ -124,12 +124,14 @@ def height(node: Node, max_nodes: int = 5_000) -> int:
 
     Not recursive, unlike all that is done with trees below a limit; nodes that occur twice count twice.
     """
-    level, count, seen = [node], 0, 0
+    level = [node]
+    count = seen = 0
     while level:
         seen += len(level)
         if seen > max_nodes:
             return max_nodes
-        level, count = [child for parent in level for child in children(parent)], count + 1
+        level = [child for parent in level for child in children(parent)]
+        count += 1
     return count
 
 

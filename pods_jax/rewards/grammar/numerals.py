@@ -39,7 +39,8 @@ class Numerals(Reader):
         r"""The proper fraction that follows a whole number, as `1/2` or `\frac{1}{2}`; 0 if there is none."""
         above, slash, below = (self.peek(ahead) for ahead in range(3))
         if above.kind == below.kind == "number" and slash.text == "/":
-            start, fraction = self.place + 3, (above.text, below.text)
+            start = self.place + 3
+            fraction = (above.text, below.text)
         else:
             start, fraction = self.plain_fraction()
         if not all(map(str.isdigit, fraction)) or max(map(len, fraction)) > MAX_DIGITS:
@@ -50,7 +51,7 @@ class Numerals(Reader):
         return Fraction(int(fraction[0]), int(fraction[1]))
 
     def plain_fraction(self) -> tuple[int, tuple[str, str]]:
-        r"""Where `\frac{a}{b}` with two numbers would end, and these; ("", "") if something else stands here."""
+        r"""The place after a `\frac{a}{b}` of two numbers, and these; ("", "") if something else stands here."""
         texts = [self.peek(ahead).text for ahead in range(7)]
         if texts[0] != r"\frac":
             return self.place, ("", "")

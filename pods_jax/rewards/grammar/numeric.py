@@ -87,9 +87,11 @@ class _Evaluator:
     def __init__(self, digits: int, max_extent: int, point: Mapping[str, Fraction], complex_numbers: bool):
         self.mp = _context()
         self.mp.dps = digits
-        self.complex_numbers, self.max_extent = complex_numbers, max_extent
+        self.complex_numbers = complex_numbers
+        self.max_extent = max_extent
         self.point = {name: self.mp.mpf(value.numerator) / value.denominator for name, value in point.items()}
-        self.extent, self.scale = 0, self.mp.mpf(1)
+        self.extent = 0
+        self.scale = self.mp.mpf(1)
         self.approximate = self.far_out = False
 
     def value(self, node: Node) -> Any:
@@ -109,7 +111,7 @@ class _Evaluator:
                 return self.number(unknown_function(name, written))
             case Call("det", (Matrix(rows),)):
                 return self.operation(self.determinant, [[[self.value(entry) for entry in row] for row in rows]])
-            case Call(name, args) if name in calculus.RULES:
+            case Call(name, args) if name in calculus.OPERATORS:
                 self.approximate = True
                 return self.tracked(self.guarded(lambda: calculus.value(self, name, args)))
             case Call(name, args) if name in _OPERATIONS:

@@ -69,7 +69,8 @@ class Answers(Formulas):
     def items(self) -> tuple[list[Node], set[str]]:
         """The items of a list, and what joins them."""
         self.quantifier()
-        items, joins = [self.relation()], set()
+        items = [self.relation()]
+        joins = set()
         while join := self.separator():
             joins.add(join)
             if self.starts_condition():
@@ -89,7 +90,8 @@ class Answers(Formulas):
     def relation(self) -> Node:
         if self.accept(r"\approx"):
             return self.operand()
-        sides, operators = [self.operand()], []
+        sides = [self.operand()]
+        operators = []
         while self.peek().text in _RELATIONS:
             operators.append(_RELATIONS[self.take().text])
             if self.accept("="):  # "< =" and "= =" are slips of the pen
@@ -114,7 +116,8 @@ class Answers(Formulas):
     def starts_condition(self) -> bool:
         """Whether "for all x", "where k .." or "k is an integer" stands here."""
         kind, text = self.peek()
-        first, follower = text.lower().partition(" ")[0], self.peek(1).text.lower().split()
+        first = text.lower().partition(" ")[0]
+        follower = self.peek(1).text.lower().split()
         stated = kind == "name" and len(text) == 1 and follower[:1] == ["is"] and follower[-1:] == ["integer"]
         return (kind in ("name", "text") and first in _CONDITIONS) or stated or text == r"\forall"
 
@@ -126,7 +129,8 @@ class Answers(Formulas):
         return self.domains()
 
     def domains(self) -> list[Node]:
-        names, stated = [], None
+        names = []
+        stated = None
         while self.peek().kind in ("name", "text", "separator") or self.peek().text in (",", r"\in", *_NUMBER_SETS):
             kind, text = self.take()
             if text in _NUMBER_SETS:

@@ -63,7 +63,7 @@ def unknown_function(name: str, arguments: Sequence[str]) -> Fraction:
 
 
 def _written(value: Fraction) -> str:
-    """In hexadecimal digits, of which Python writes any number."""
+    """A fraction in hexadecimal digits; Python limits the decimal ones of a number."""
     return f"{value.numerator:x}/{value.denominator:x}"
 
 

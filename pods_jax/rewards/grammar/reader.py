@@ -15,7 +15,8 @@ class Reader:
     """Tokens and a place among them; `bars` counts the absolute values that are open there."""
 
     def __init__(self, tokens: list[Token], depth: int = 0):
-        self.tokens, self.depth = tokens, depth
+        self.tokens = tokens
+        self.depth = depth
         self.place = self.bars = 0
 
     def peek(self, ahead: int = 0) -> Token:
@@ -57,7 +58,7 @@ class Reader:
         return text[:length]
 
     def nested(self, read: Callable[[], Read]) -> Read:
-        """What `read` reads, one level deeper."""
+        """The result of `read`, one level deeper."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unparsable("nested too deeply")
@@ -66,7 +67,7 @@ class Reader:
         return node
 
     def attempt(self, read: Callable[[], Read]) -> Read | None:
-        """What `read` reads; None, with nothing taken, where it is not there."""
+        """The result of `read`; None, with nothing taken, where it finds nothing of its kind."""
         saved = (self.place, self.depth, self.bars, list(self.tokens))
         try:
             return read()

@@ -117,7 +117,8 @@ def _places(ends: Sequence[Node]) -> dict[Node, int] | None:
                 return None
             values[end] = value
     places: dict[Node, int] = {_MINUS_INFINITY: -1}
-    last, place = None, -1
+    last = None
+    place = -1
     for end in sorted(values, key=values.__getitem__):
         if last is None or not same_value(last, end):
             place += 2

@@ -127,7 +127,8 @@ def same_link(gold: Relation, answer: Relation, same: Callable[[Node, Node], boo
     """
     [operator], [other] = gold.operators, answer.operators
     if other != operator:
-        answer, other = Relation((FLIPPED[other],), answer.sides[::-1]), FLIPPED[other]
+        other = FLIPPED[other]
+        answer = Relation((other,), answer.sides[::-1])
     if other != operator:
         return False
     if all(map(same, gold.sides, answer.sides)):

@@ -38,6 +38,7 @@ def _signed_parts(node: Node) -> Iterator[Node]:
 
 
 def _signed(node: Node, uppers: Iterator[bool]) -> Node:
+    """The node with its signs, from left to right, as `uppers` says: whether the upper one is taken."""
     match node:
         case Call(("pm" | "mp") as sign, (left, right)):
             plus = next(uppers) == (sign == "pm")

@@ -75,7 +75,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _PLAIN_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,4}(?![\w.]))?|\.[0-9]+")
-_OPENING, _CLOSING = frozenset({"(", "[", r"\{"}), frozenset({")", "]", r"\}"})
+_OPENING = frozenset({"(", "[", r"\{"})
+_CLOSING = frozenset({")", "]", r"\}"})
 _JOINS = frozenset({"and", "or", ", and", ", or", "and/or"})
 _TEXT_JOINS = re.compile(r"\s*[,;]\s*(?:(?:and|or)\s+)?|\s+(?:and|or)\s+")
 _ALIASES = {"**": "^", r"\lbrack": "[", r"\rbrack": "]", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\%": "%",
@@ -119,7 +120,7 @@ def _tokens(text: str, nesting: int) -> list[Token]:
         match = _TOKEN.match(text, place)
         if match is None or nesting > 3 or len(tokens) > MAX_TOKENS:
             raise Unparsable(f"unknown character {text[place]!r}" if match is None else "too long")
-        if match.lastgroup == "number" and depth and "," in match[0]:
+        if match.lastgroup == "number" and depth and "," in match[0]:  # (1,234) is a pair, 1,234 a number
             match = _PLAIN_NUMBER.match(text, place)
             tokens.append(Token("number", match[0]))
         else:
@@ -136,7 +137,8 @@ def _of_match(match: re.Match, nesting: int) -> list[Token]:
         return _words(match["inner"], match["wrapper"], nesting)
     if match["styled"]:
         return _tokens(match["content"], nesting + 1)
-    kind, text = match.lastgroup, match[0]
+    kind = match.lastgroup
+    text = match[0]
     if kind == "number":
         return [Token(kind, re.sub(r"[,\s\\]", "", text))]
     text = _ALIASES.get(text, text)
@@ -165,13 +167,13 @@ def _words(inner: str, wrapper: str, nesting: int) -> list[Token]:
 
 
 def _roman(tokens: list[Token]) -> list[Token]:
-    """With the names of units as words, for they stand in \\text."""
+    """The tokens of a \\text, in which names of units are words."""
     return [
         Token("text", token.text) if token.kind == "name" and symbol_or_name(token.text) else token for token in tokens
     ]
 
 
 def _unwrapped(words: str) -> str:
-    """Without brackets around all of the words."""
+    """The words without brackets around all of them."""
     inside = words[1:-1]
     return inside.strip() if words[0] + words[-1] == "()" and "(" not in inside else words

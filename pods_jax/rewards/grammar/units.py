@@ -90,7 +90,7 @@ del _SYMBOLS["am"]  # a time of day
 
 
 def symbol_or_name(word: str) -> str | None:
-    """The symbol of a unit of measurement, whose symbol (`kJ`, by case) or name ("Kilojoules") the word is."""
+    """The symbol of the unit of measurement that a word names, by symbol (`kJ`, in its case) or name ("Kilojoules")."""
     word = word.rstrip(".") or word
     exact = _SYMBOLS.get(word)
     found = exact or UNIT_NAMES.get(word.lower())
@@ -131,7 +131,8 @@ class _Phrase:
     """One pass over the pieces of a phrase: factors, then what they are divided by, then a tail that says no more."""
 
     def __init__(self, pieces: list[str]):
-        self.pieces, self.place = pieces, 0
+        self.pieces = pieces
+        self.place = 0
         self.powers: Counter[str] = Counter()
 
     def peek(self) -> str:
@@ -205,7 +206,11 @@ class _Phrase:
         return _POWER_WORDS.get(self.take().lower(), 1) if self.peek().lower() in _POWER_WORDS else 1
 
     def divided(self) -> bool:
-        """What follows "/", "per" or "a": factors in brackets or not, or any words that do not change the value."""
+        """Takes "/", "per" or "a", and after it factors, in brackets or not, or any words that do not change the value.
+
+        Returns:
+          False if there is neither, or a bracket stays open.
+        """
         self.place += 1
         bracket = self.peek() == "("
         self.place += bracket

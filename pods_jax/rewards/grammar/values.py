@@ -31,7 +31,8 @@ def same_value(left: Node, right: Node) -> bool:
 
 def _agreement(left: Node, right: Node, complex_numbers: bool) -> bool | None:
     """False at the first point where they differ; None if there are too few at which both have values."""
-    agreed, needed = 0, ENOUGH_POINTS if symbols(left, right) else 1
+    agreed = 0
+    needed = ENOUGH_POINTS if symbols(left, right) else 1
     same_domain = has_corners(left, right)
     for point in points(left, right):
         try:
@@ -54,7 +55,8 @@ def proportional(left: Node, right: Node, *, positive: bool) -> bool:
     complex_numbers = any(IMAGINARY in walk(node) for node in (left, right))
     if positive and complex_numbers:
         return False  # there is no order
-    first, agreed = None, 0
+    first = None
+    agreed = 0
     for point in points(left, right):
         try:
             (a, b), scale, digits = evaluate((left, right), point, complex_numbers)

@@ -56,7 +56,7 @@ def has_arrow(text: str) -> bool:
 
 
 @register("filling", bounded=True, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Compares two reactions, or two texts.
 
     Raises:
@@ -112,6 +112,7 @@ def same_reaction(left: tuple[Side, Side], right: tuple[Side, Side]) -> bool:
 
 
 def _side(text: str) -> Side | None:
+    """The counts by formula of one side, states of matter left out; None if a term is no formula with a count."""
     counts: Counter[str] = Counter()
     text = _HYDRATE.sub("·", _FRACTION.sub(r"(\1\2/\3\4)", text.translate(_ONE_CHARACTER)))
     bare = _LATEX.sub("", _CHARGE.sub(r"\2\1", text.translate(_INDICES)))

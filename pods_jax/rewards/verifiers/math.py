@@ -41,13 +41,14 @@ def check(gold: str) -> None:
 
 
 @register("math", quick=quick, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """Compares the final answer with the gold; docs/rewards.md lists the conventions.
 
     Raises:
       UserError: if the gold is empty.
     """
-    expected, answer = checked(gold).strip(), final_answer(output)
+    expected = checked(gold).strip()
+    answer = final_answer(output)
     return no_answer() if answer is None else quick_comparison(answer, expected) or compare(answer, gold)
 
 
@@ -60,34 +61,29 @@ def checked(gold: str) -> str:
 
 def compare(answer: str, gold: str) -> Verdict:
     """The verdict on a final answer that the cheap layer leaves open."""
-    expected = parsed(gold)
-    stated = _read(answer) or (None if isinstance(expected, Quantity) else _stated(answer))
+    expected = _parsed_gold(gold)
+    stated = parsed(answer) or (None if isinstance(expected, Quantity) else _stated(answer))
     if stated is None or expected is None:
         same = written_alike(answer, gold)
         return Verdict(same, answer, "match" if same else "unparsed")
     return compared(equivalent(expected, stated), answer)
 
 
-def _read(answer: str) -> Node | None:
+def parsed(text: str) -> Node | None:
+    """The tree of a text; None if it is outside of the grammar."""
     try:
-        return parse(answer)
+        return parse(text)
     except Unparsable:
         return None
+
+
+_parsed_gold = functools.lru_cache(maxsize=4096)(parsed)  # the rollouts of a prompt have the same one
 
 
 def _stated(sentence: str) -> Node | None:
     """The one number of a sentence, without its unit."""
     number = stated_number(sentence)
-    return _read(number) if number else None
-
-
-@functools.lru_cache(maxsize=4096)
-def parsed(gold: str) -> Node | None:
-    """The tree of a text; None if it is outside of the grammar."""
-    try:
-        return parse(gold)
-    except Unparsable:
-        return None
+    return parsed(number) if number else None
 
 
 def written_alike(answer: str, gold: str) -> bool:

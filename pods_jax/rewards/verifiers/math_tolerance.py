@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from pods_jax.errors import UserError
 from pods_jax.rewards.extract import final_answer
-from pods_jax.rewards.grammar import Unparsable, parse
 from pods_jax.rewards.grammar.nodes import Items, Node, Quantity, Relation, Symbol, symbols
 from pods_jax.rewards.grammar.numeric import Unknown, evaluate
 from pods_jax.rewards.grammar.rationals import TooLarge, Undefined
 from pods_jax.rewards.verdict import VERIFIERS, Verdict, compared, register
+from pods_jax.rewards.verifiers.math import parsed
 
 
 class Gold(NamedTuple):
@@ -63,7 +63,7 @@ def verify(output: str, gold: str) -> Verdict:
     if answer is None or exact.correct or not (expected.relative or expected.absolute):
         return exact
     stated = _quantities(answer)
-    wanted = [_quantity(_parsed(text + expected.unit) or _parsed(text)) for text in expected.answers]
+    wanted = [_quantity(parsed(text + expected.unit) or parsed(text)) for text in expected.answers]
     if stated is None or None in wanted or len(stated) != len(wanted):
         return exact
     return compared(_all_close(stated, wanted, expected), answer)
@@ -112,17 +112,10 @@ def _close(answer: _Quantity, want: _Quantity, tolerance: float) -> bool:
 
 def _quantities(text: str) -> list[_Quantity] | None:
     """The numbers of an answer; None if any part of it is no number."""
-    node = _parsed(text)
+    node = parsed(text)
     nodes = node.items if isinstance(node, Items) and node.kind in ("list", "set") else [node]
     found = [_quantity(node) for node in nodes]
     return None if None in found else found
-
-
-def _parsed(text: str) -> Node | None:
-    try:
-        return parse(text)
-    except Unparsable:
-        return None
 
 
 def _quantity(node: Node | None) -> _Quantity | None:

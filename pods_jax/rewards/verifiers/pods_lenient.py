@@ -32,7 +32,7 @@ def quick(output: str, gold: str) -> Verdict | None:
 
 
 @register("pods_lenient", quick=quick, check=check)
-def judge(output: str, gold: str) -> Verdict:
+def verify(output: str, gold: str) -> Verdict:
     """The first verdict that says correct, or else the first: on the contents of `<answer>`, or on all without one."""
     verdicts = [
         quick_comparison(candidate, gold.strip()) or compare(candidate, gold)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pods_jax.rewards.verifiers.math import judge
+from pods_jax.rewards.verifiers.math import verify
 
 UNITS = [
     "J",
@@ -312,4 +312,4 @@ EQUAL = {
 
 @pytest.mark.parametrize(("gold", "answer"), [pair for pairs in EQUAL.values() for pair in pairs])
 def test_a_right_answer_is_paid(gold, answer):
-    assert judge(rf"So the result is \boxed{{{answer}}}.", gold).correct
+    assert verify(rf"So the result is \boxed{{{answer}}}.", gold).correct

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pods_jax.rewards.verifiers.math import judge
+from pods_jax.rewards.verifiers.math import verify
 
 LETTERS = "abcdfghjklmno"
 SUM = "+".join(LETTERS)
@@ -345,7 +345,7 @@ PAIRS = [(gold, answer) for pairs in DIFFERENT.values() for gold, answer in pair
 
 
 def paid(answer: str, gold: str) -> bool:
-    return judge(rf"So the result is \boxed{{{answer}}}.", gold).correct
+    return verify(rf"So the result is \boxed{{{answer}}}.", gold).correct
 
 
 @pytest.mark.parametrize(("gold", "answer"), PAIRS)
