@@ -150,6 +150,13 @@ def _discard(folder: Path, name: str) -> None:
 # ---------------------------------------------------------------- memory
 
 
+def release_memory() -> None:
+    """Returns to the system what glibc's allocator keeps of memory that was freed; nothing with other ones."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 @functools.cache
 def trim_after_compiling() -> None:
     """From now on, returns memory to the system after each compilation of half a second or more (with glibc).
@@ -159,12 +166,8 @@ def trim_after_compiling() -> None:
     """
     import jax
 
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is None:
-        return
-
     def after(event: str, duration_s: float, **_) -> None:
         if event == "/jax/core/compile/backend_compile_duration" and duration_s >= 0.5:
-            trim(0)
+            release_memory()
 
     jax.monitoring.register_event_duration_secs_listener(after)

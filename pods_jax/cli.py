@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -148,7 +149,6 @@ def main_with_errors(main: Callable[[], None]) -> None:
     """Runs a command line; bad input gives one line on stderr and exit code 2."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would advise to install torch
     try:
-        _refuse_windows()
         keep_programs()
         trim_after_compiling()
         main()
@@ -156,13 +156,11 @@ def main_with_errors(main: Callable[[], None]) -> None:
         sys.exit(_print_error(str(e), 2))
     except KeyboardInterrupt:
         sys.exit(_print_error("interrupted; the same command goes on from the last checkpoint", 130))
+    except BrokenPipeError:  # the reader of stdout, such as `head`, has all that it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the interpreter still writes at its end
+        sys.exit(128 + signal.SIGPIPE)
     finally:
         _bound_the_end()
-
-
-def _refuse_windows() -> None:
-    if sys.platform == "win32":
-        raise UserError("pods_jax needs Linux or macOS (file locks, process groups): on Windows, run it in WSL 2")
 
 
 def _bound_the_end() -> None:

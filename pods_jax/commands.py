@@ -122,6 +122,8 @@ def _completions_to(out: Path | None, reporter: "Reporter") -> "Iterator[Record 
     from pods_jax.parallel.hosts import is_main
 
     refuse_unwritable(out.parent, "--out")
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder: name a file")
     make_folder(out.parent, "--out")
     rows: list[Mapping[str, Any]] = []
     yield rows.append

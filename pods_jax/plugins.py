@@ -1,9 +1,11 @@
-"""Parts from outside of this package: modules that a config file imports, and the plugins of installed packages."""
+"""Modules from outside of this package: those that a config file imports, and the plugins of installed packages."""
 
+import contextlib
 import functools
 import importlib.metadata
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from pods_jax.errors import UserError
@@ -36,3 +38,16 @@ def load_plugins() -> None:
                 f"plugin '{entry.name}' of {package} cannot be imported ({entry.value}: {type(error).__name__}: "
                 f"{one_line(error)})"
             ) from error
+
+
+@contextlib.contextmanager
+def as_if_absent(package: str) -> Iterator[None]:
+    """Inside, an import of the package fails as where it is not installed, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None
+    try:
+        yield
+    finally:
+        del sys.modules[package]

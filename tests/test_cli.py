@@ -1,13 +1,12 @@
 """The command lines as a user meets them."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from pods_jax import cli
 
 ROOT = Path(__file__).parents[1]
 SMALL = [
@@ -83,10 +82,14 @@ def test_evaluate_needs_a_checkpoint(tmp_path):
     assert (done.returncode, done.stderr) == (2, f"error: workdir {tmp_path} holds no checkpoint\n")
 
 
-def test_windows_is_refused_by_name(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(SystemExit, match=r"^2$"):
-        cli.main_with_errors(lambda: print("ran"))
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == "error: pods_jax needs Linux or macOS (file locks, process groups): on Windows, run it in WSL 2\n"
+def test_a_reader_that_has_enough_ends_a_command_quietly():
+    code = """
+from pods_jax import cli
+cli.main_with_errors(lambda: [cli.print_json({"line": i}) for i in range(100_000)])
+"""
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert json.loads(process.stdout.readline()) == {"line": 0}
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 128 + signal.SIGPIPE

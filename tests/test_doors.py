@@ -1,5 +1,8 @@
 """The errors of the library's public functions for arguments of a wrong shape, type or range."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,3 +105,31 @@ def test_the_doors_are_in_place():
         generate(model, {}, [[1]], num_generations=1, max_new_tokens=1, key=KEY, top_p=0.0)
     with pytest.raises(UserError, match="lengths must have the shape of the rewards"):
         select("shortest", jnp.array(REWARDS), 1, KEY, lengths=jnp.ones((1, 2), int))
+
+
+def test_what_is_of_another_type_is_told_where_nothing_checks_types():
+    """In a process of its own: annotations are checked in the tests' own."""
+    code = """
+import jax, numpy as np
+from pods_jax.errors import UserError
+from pods_jax.rewards import verify
+from pods_jax.selection import select
+rewards, key = np.zeros((1, 3), np.float32), jax.random.key(0)
+for call in (
+    lambda: select("random", rewards, "2", key),
+    lambda: select("random", rewards, 2.0, key),
+    lambda: verify("3", 3, task="math"),
+    lambda: verify(None, "3", task="math"),
+):
+    try:
+        call()
+    except UserError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "num_kept must be an integer in 1..3, got '2'",
+        "num_kept must be an integer in 1..3, got 2.0",
+        "gold must be a text, got 3",
+        "output must be a text, got None",
+    ], done.stderr

@@ -133,6 +133,36 @@ assert threading.active_count() == 1, threading.enumerate()
 """)
 
 
+def test_torch_is_not_loaded_where_it_is_installed(tmp_path):
+    """Packages that this one needs would load it, and 180 MB with it."""
+    (tmp_path / "torch.py").write_text("Tensor = int")
+    run_python(f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import pods_jax.training, pods_jax.planning.report, pods_jax.commands
+assert "torch" not in sys.modules
+import torch
+assert torch.Tensor is int
+""")
+
+
+@pytest.mark.parametrize("imported", ["pods_jax.commands", "pods_jax.rewards", "pods_jax.io"])
+def test_windows_is_refused_by_name(imported):
+    """By what a user imports or starts first, before the modules that Windows lacks are missed."""
+    code = f"""
+import sys
+sys.platform = "win32"
+for name in ("fcntl", "resource"):
+    sys.modules[name] = None
+import {imported}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: pods_jax needs Linux or macOS (file locks, process groups): on Windows, run it in WSL 2"
+    )
+
+
 @pytest.mark.parametrize("module", ["pods_jax.analysis", "pods_jax.rewards"])
 def test_it_needs_no_jax(module):
     """Its whole package is imported where JAX is not installed."""

@@ -24,14 +24,14 @@ Repetition = Callable[[], int]
 """Does the work once and returns its number of tokens."""
 
 CONTENDERS = {
-    "ours/sampler": "ours:sampler",
-    "ours/tails": "ours:tails",
+    "ours/sampler": "our_sampler:sampler",
+    "ours/tails": "our_sampler:tails",
     "ours/update": "ours:update",
     "ours/step": "ours:step",
     "transformers/sampler": "peers:sampler",
     "transformers/tails": "peers:tails",
     "torch/update": "peers:update",
-    "trl/step": "peers:step",
+    "trl/step": "trl_step:step",
 }
 """Name to "module:function" in this package; the function takes options and returns a Repetition."""
 
@@ -133,6 +133,20 @@ def summarise(turns: Sequence[Turn]) -> Result:
     )
 
 
+STATUS = Path("/proc/self/status")
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held, resident.
+
+    On Linux `getrusage` tells at least what the process that started this one held, which may be more.
+    """
+    if STATUS.is_file():
+        [line] = (line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
@@ -160,8 +174,7 @@ def main() -> None:
         tokens = repetition()
         seconds = time.perf_counter() - start
         cpu_seconds = time.process_time() - start_cpu
-        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        turn = {"seconds": seconds, "cpu_seconds": cpu_seconds, "tokens": tokens, "peak_bytes": peak_bytes}
+        turn = {"seconds": seconds, "cpu_seconds": cpu_seconds, "tokens": tokens, "peak_bytes": peak_bytes()}
         print(json.dumps(turn), file=answers, flush=True)
 
     answer()

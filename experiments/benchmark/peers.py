@@ -1,27 +1,27 @@
-"""The peers' side of each comparison: transformers, torch, and TRL's GRPOTrainer, as their documentation has them."""
+"""The peers' side of the comparisons of generation and updates: transformers and torch, as documented there.
 
-import queue
-import tempfile
-import threading
+Imports are what these need, and no trainer, as they count in the peak of memory.
+"""
+
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria, StoppingCriteriaList, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria, StoppingCriteriaList
 
 from benchmark.contenders import Repetition
-from benchmark.workload import digits, end_ids, heavy_tailed_length, reward
+from benchmark.workload import digits, end_ids, heavy_tailed_length
 from pods_jax.processor import cores
 
 
-def _load(folder: str) -> Any:
+def load(folder: str) -> Any:
     torch.set_num_threads(len(cores()))  # more threads than `taskset` leaves would wait for each other, busily
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 def sampler(options: dict[str, Any]) -> Repetition:
     """transformers' `generate`; the tokens counted are those up to the end of each completion."""
-    model = _load(options["folder"]).eval()
+    model = load(options["folder"]).eval()
     ends = end_ids(model.config.vocab_size, options["mean_length"])
     model.generation_config.eos_token_id = ends or None
 
@@ -34,7 +34,7 @@ def sampler(options: dict[str, Any]) -> Repetition:
 
 def tails(options: dict[str, Any]) -> Repetition:
     """As `sampler`, with lengths of a heavy tail; all completions are in one batch, whatever memory that takes."""
-    model = _load(options["folder"]).eval()
+    model = load(options["folder"]).eval()
     model.generation_config.eos_token_id = None
 
     def lengths(completions: torch.Tensor) -> torch.Tensor:
@@ -77,7 +77,7 @@ def update(options: dict[str, Any]) -> Repetition:
     Logits are of the completions only, and not copied; their log-probabilities come from `cross_entropy`, which keeps
     one array of the logits' size rather than two; AdamW is fused.
     """
-    model = _load(options["folder"]).train()
+    model = load(options["folder"]).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     S = options["prompt_tokens"]
     T = options["new_tokens"]
@@ -97,73 +97,3 @@ def update(options: dict[str, Any]) -> Repetition:
         return rows * (S + T)
 
     return repetition
-
-
-class _Turns(TrainerCallback):
-    """Holds a trainer before every step until it is its turn."""
-
-    def __init__(self):
-        self.go = queue.Queue()
-        self.done = queue.Queue()
-
-    def on_step_begin(self, *args, **kwargs):
-        self.go.get()
-
-    def on_step_end(self, *args, **kwargs):
-        self.done.put(None)
-
-
-def step(options: dict[str, Any]) -> Repetition:
-    """A step of TRL's GRPOTrainer on one prompt: n completions, all trained on, in micro-batches of at most 16."""
-    from datasets import Dataset
-    from trl import GRPOTrainer
-
-    n = options["n"]
-    turns = _Turns()
-    trainer = GRPOTrainer(
-        model=_load(options["folder"]),
-        processing_class=AutoTokenizer.from_pretrained(options["folder"]),
-        reward_funcs=reward,
-        args=_grpo_config(n, options["new_tokens"]),
-        train_dataset=Dataset.from_list([{"prompt": digits(options["prompt_tokens"], seed)} for seed in range(64)]),
-        callbacks=[turns],
-    )
-    threading.Thread(target=_train, args=(trainer, turns), daemon=True).start()
-
-    def repetition() -> int:
-        turns.go.put(None)
-        if (error := turns.done.get()) is not None:
-            raise error
-        return n * options["new_tokens"]
-
-    return repetition
-
-
-def _grpo_config(n: int, new_tokens: int) -> Any:
-    """A GRPOConfig of TRL for one prompt a step, n completions, in micro-batches of at most 16."""
-    from trl import GRPOConfig
-
-    micro = min(n, 16)
-    return GRPOConfig(
-        output_dir=tempfile.mkdtemp(),
-        use_cpu=True,
-        bf16=False,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=n // micro,
-        num_generations=n,
-        max_completion_length=new_tokens,
-        max_steps=100_000,
-        learning_rate=1e-6,
-        gradient_checkpointing=False,
-        report_to="none",
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-    )
-
-
-def _train(trainer: Any, turns: _Turns) -> None:
-    try:
-        trainer.train()
-    except Exception as error:
-        turns.done.put(error)  # for the thread that waits for the step, which raises it

@@ -237,7 +237,7 @@ def draw_learning_curve(figure: Figure, run: RunRecord) -> None:
     time_s = [e["wall_time_s"] for e in run.evals]
     for key, label in _ACCURACIES.items():
         if all(key in e for e in run.evals):
-            left.plot(time_s, 100 * eval_column(run, key), marker="o", markersize=3, label=label)
+            left.plot(time_s, 100 * eval_column(run, key), marker="o", markersize=3, clip_on=False, label=label)
     left.set(xlabel="training time (s), evaluation and compilation excluded", ylabel="test accuracy (%)", ylim=(0, 100))
     left.legend(loc="lower right")
     steps = [m["step"] for m in run.metrics]

@@ -36,13 +36,14 @@ def health_columns(run: RunRecord) -> dict[str, np.ndarray]:
 
 
 def draw_health(figure: Figure, run: RunRecord) -> None:
-    """A panel for each of `health_columns`: every step in grey, and running means."""
+    """A panel for each of `health_columns`: every step in grey, and running means over the steps that have a number."""
     columns = health_columns(run)
     steps = _column(run.metrics, "step")
     grid = list(figure.subplots(health_rows(run), 3, squeeze=False).flat)
     for axes, (label, values) in zip(grid, columns.items(), strict=False):
         axes.plot(steps, values, color="#B0B0B0", linewidth=0.6)
-        axes.plot(steps, running_mean(values, smoothing(len(steps))))
+        known = ~np.isnan(values)
+        axes.plot(steps[known], running_mean(values[known], smoothing(len(steps))))
         axes.set_title(label)
     for axes in grid[len(columns) :]:
         axes.remove()

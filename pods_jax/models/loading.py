@@ -4,6 +4,7 @@ from pathlib import Path
 
 from jax.sharding import Mesh
 
+from pods_jax.cache import release_memory
 from pods_jax.errors import UserError
 from pods_jax.model_files import local_model
 from pods_jax.models import gguf_file, hf
@@ -17,7 +18,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def load_pretrained(
-    path_or_repo: str | Path, *, dtype: str = "float32", mesh: Mesh | None = None
+    path_or_repo: str | Path, *, dtype: str = "float32", mesh: Mesh | None = None, stacked: bool = True
 ) -> tuple[Decoder, Params]:
     """A trained model and its weights.
 
@@ -25,11 +26,13 @@ def load_pretrained(
       path_or_repo: a folder with config.json and safetensors, a .gguf file, a hub id "org/name", or "smollm2-135m".
       dtype: precision of all weights: "float32", "bfloat16" or "float16".
       mesh: devices over which `pods_jax.models.shardings` splits the weights; None: the default device.
+      stacked: each weight of all layers in one array, as updates take them. False: a list of layers, for a model that
+        only generates: of stacks `generate` makes such a list, and holds both.
 
     Raises:
       UserError: there is no such model, it is not supported, or its tensors do not fit its config.
     """
-    return load_checkpoint(open_pretrained(path_or_repo), dtype=dtype, mesh=mesh)
+    return load_checkpoint(open_pretrained(path_or_repo), dtype=dtype, mesh=mesh, stacked=stacked)
 
 
 def open_pretrained(path_or_repo: str | Path) -> Checkpoint:
@@ -47,13 +50,15 @@ def open_pretrained(path_or_repo: str | Path) -> Checkpoint:
 
 
 def load_checkpoint(
-    checkpoint: Checkpoint, *, dtype: str = "float32", mesh: Mesh | None = None
+    checkpoint: Checkpoint, *, dtype: str = "float32", mesh: Mesh | None = None, stacked: bool = True
 ) -> tuple[Decoder, Params]:
     """The model and weights of a checkpoint from `open_pretrained`; see `load_pretrained`."""
     if dtype not in DTYPES:
         raise UserError(f"dtype '{dtype}' is not supported, only {', '.join(DTYPES)}")
     shardings = None if mesh is None else param_shardings(checkpoint.config, mesh)
-    return Decoder(checkpoint.config), read_params(checkpoint, dtype, shardings)
+    params = read_params(checkpoint, dtype, shardings, stacked)
+    release_memory()  # of the arrays that were read and turned
+    return Decoder(checkpoint.config), params
 
 
 def own_dtype(path_or_repo: str | Path) -> str | None:

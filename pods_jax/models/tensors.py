@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
+from jax.tree_util import DictKey
 
 from pods_jax.errors import UserError
 from pods_jax.fields import shown
@@ -68,10 +69,11 @@ def named_weights(config: ModelConfig) -> Iterator[tuple[str, Weight]]:
         yield path[-1].key, weight
 
 
-def read_params(checkpoint: Checkpoint, dtype: str, shardings: Any = None) -> Params:
+def read_params(checkpoint: Checkpoint, dtype: str, shardings: Any = None, stacked: bool = True) -> Params:
     """The checkpoint's weights in `dtype`, placed by the tree `shardings` (None: on the default device).
 
-    At any time the host holds at most one stored tensor besides the placed weights.
+    At any time the host holds at most one stored tensor besides the placed weights. stacked: False: the layers are a
+    list, as the sampler has them.
 
     Raises:
       UserError: a tensor is missing, left over, or of the wrong shape.
@@ -83,7 +85,21 @@ def read_params(checkpoint: Checkpoint, dtype: str, shardings: Any = None) -> Pa
     def place(path, weight, sharding):
         return _place(checkpoint, path[-1].key, weight, dtype, sharding)
 
-    return jax.tree_util.tree_map_with_path(place, weights, shardings, is_leaf=is_weight)
+    if stacked:
+        return jax.tree_util.tree_map_with_path(place, weights, shardings, is_leaf=is_weight)
+    apart = {name: place((DictKey(name),), weights[name], shardings[name]) for name in weights.keys() - {"layers"}}
+    return {**apart, "layers": _list_of_layers(checkpoint, dtype, shardings["layers"])}
+
+
+def _list_of_layers(checkpoint: Checkpoint, dtype: str, shardings: Any) -> list[Params]:
+    """The weights of each layer. shardings: of stacks."""
+    return [
+        {
+            name: _put(_read(checkpoint, name, checkpoint.names[name].format(i), dtype), _of_one_layer(sharding))
+            for name, sharding in shardings.items()
+        }
+        for i in range(checkpoint.config.num_hidden_layers)
+    ]
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
@@ -128,10 +144,15 @@ def _place(checkpoint: Checkpoint, name: str, weight: Weight, dtype: str, shardi
     if weight.axes[0] != "layers":
         return _put(_read(checkpoint, name, next(stored), dtype), sharding)
     stack = jnp.zeros(weight.shape, dtype, device=sharding)
-    one = None if sharding is None else NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))
+    one = _of_one_layer(sharding)
     for i, layer in enumerate(stored):
         stack = _set_layer(stack, _put(_read(checkpoint, name, layer, dtype), one), i)
     return stack
+
+
+def _of_one_layer(sharding: NamedSharding | None) -> NamedSharding | None:
+    """The sharding of a layer's weight, from that of the stack."""
+    return None if sharding is None else NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))
 
 
 def _put(array: np.ndarray, sharding: NamedSharding | None) -> jax.Array:

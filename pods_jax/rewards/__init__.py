@@ -14,6 +14,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from pods_jax.errors import UserError
+from pods_jax.fields import shown
 from pods_jax.registry import import_submodules
 from pods_jax.rewards.callables import check_function, find_verifier
 from pods_jax.rewards.extract import final_answer
@@ -35,8 +37,11 @@ def verify(output: str, gold: str, task: str) -> bool:
       task: a name in `VERIFIERS`, or "module:function" (see `callables`).
 
     Raises:
-      UserError: for an unknown task or a gold that its verifier cannot use.
+      UserError: for an unknown task, a gold that its verifier cannot use, or an output or gold that is no text.
     """
+    for name, value in (("output", output), ("gold", gold)):
+        if not isinstance(value, str):
+            raise UserError(f"{name} must be a text, got {shown(value)}")
     return _shared_pool(os.getpid()).score([output], [gold], task)[0].correct
 
 

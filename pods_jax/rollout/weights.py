@@ -18,20 +18,6 @@ def unstacked(params: Params) -> Params:
     return params if isinstance(params["layers"], list) else {**params, "layers": _each(_slice, params["layers"])}
 
 
-def unstack(params: Params) -> Params:
-    """`unstacked`, of parameters that nobody else needs: takes their stacks out, so that one at most is held twice."""
-    stacks = params["layers"]
-    if isinstance(stacks, list):
-        return params
-    layers: list[Params] = [{} for _ in range(len(jax.tree.leaves(stacks)[0]))]
-    for name in list(stacks):
-        stack = {name: stacks.pop(name)}
-        for i, layer in enumerate(layers):
-            layer.update(_slice(stack, i))
-        jax.block_until_ready(layers)
-    return {**params, "layers": layers}
-
-
 def sampler_weights(params: Params, dtype: str | None) -> Params:
     """`unstacked`, with adapters merged but for those over a quantised matrix, and in `dtype` where one is given.
 

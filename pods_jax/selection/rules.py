@@ -7,6 +7,7 @@ A rule that needs more than rewards names it: each further parameter is a per-ro
 """
 
 import inspect
+import numbers
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -15,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from pods_jax.doors import refuse_group_arrays, refuse_key
 from pods_jax.errors import UserError
+from pods_jax.fields import shown
 from pods_jax.registry import Registry
 from pods_jax.selection.ordering import descending
 
@@ -54,14 +56,13 @@ def select(
 
     Raises:
       UserError: the rule is unknown, names an array that is missing, or does not return m indices; an array has
-        another shape than [P, n], or the key is none.
-      ValueError: num_kept is out of range.
+        another shape than [P, n], the key is none, or num_kept is out of range.
     """
     refuse_group_arrays(rewards, {"valid": valid, **aux})
     refuse_key(key)
     num_groups, n = rewards.shape
-    if not 1 <= num_kept <= n:
-        raise ValueError(f"num_kept must lie in 1..{n}, got {num_kept}")
+    if not isinstance(num_kept, numbers.Integral) or not 1 <= num_kept <= n:
+        raise UserError(f"num_kept must be an integer in 1..{n}, got {shown(num_kept)}")
     finite = jnp.isfinite(rewards)
     valid = finite if valid is None else valid & finite
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_groups))

@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar, text
-
 from pods_jax.config.schema import Config, to_dict
 from pods_jax.parallel.hosts import is_main
+from pods_jax.plugins import as_if_absent
 from pods_jax.training.wandb_board import WandbBoard
+
+with as_if_absent("torch"):  # tensorboardX would load it, and use nothing of it here: 180 MB
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.summary import scalar, text
 
 
 class Board:

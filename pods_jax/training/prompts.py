@@ -153,7 +153,7 @@ def _check_task(name: str, task: str) -> None:
 
 
 def _local(path: str | None) -> str | None:
-    return None if path is None else str(local_path(path, "data path"))
+    return str(local_path(path, "data path")) if path else None
 
 
 def load_evaluation_sets(config: Config, dataset: Dataset) -> dict[str, tuple[Example, ...]]:
@@ -224,10 +224,12 @@ def _check_demonstrations(config: Config, dataset: Dataset) -> None:
 def _tokenise(
     name: str, dataset: Dataset, examples: Sequence[Example], tokenizer: Tokenizer, limit: int
 ) -> TokenisedExamples:
+    if not examples:
+        raise UserError(f"{name}: there are no problems in it")
     tokens = [_prompt_tokens(e, dataset.system, tokenizer) for e in examples]
     fits = [len(t) <= limit for t in tokens]
     if not any(fits):
-        shortest = min(map(len, tokens), default=0)
+        shortest = min(map(len, tokens))
         raise UserError(
             f"{name}: every prompt is longer than rollout.max_prompt_length = {limit} tokens (the shortest has "
             f"{shortest})"

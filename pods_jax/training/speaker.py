@@ -70,4 +70,4 @@ def of_model(path: str | Path, system: str | None = None) -> Speaker:
       UserError: there is no such model, or it is not supported.
     """
     tokenizer = load_tokenizer(path)
-    return Speaker(*load_pretrained(path), tokenizer, system)
+    return Speaker(*load_pretrained(path, stacked=False), tokenizer, system)

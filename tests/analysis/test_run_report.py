@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pods_jax.analysis.report_figures import draw_rewards, draw_seconds, health_columns
+from pods_jax.analysis.report_figures import draw_health, draw_rewards, draw_seconds, health_columns
 from pods_jax.analysis.run_report import SAMPLES, report_html, write_report
 from pods_jax.analysis.runs import read_run
 from pods_jax.analysis.style import new_figure
@@ -159,6 +159,14 @@ def test_health_leaves_out_what_is_absent_or_0(workdir):
     columns = health_columns(read_run(workdir))
     assert list(columns) == ["entropy (nats a token)", "norm of the gradient"]
     assert np.isnan(columns["norm of the gradient"][2])
+
+
+def test_a_mean_goes_on_over_a_step_without_a_number(workdir):
+    with new_figure(1.5) as figure:
+        draw_health(figure, read_run(workdir))
+    [_, mean] = figure.axes[1].lines
+    assert mean.get_xdata().tolist() == [1, 2, *range(4, 41)]
+    assert set(mean.get_ydata()) == {2.0}
 
 
 def test_kept_and_dropped_rewards_are_counted(workdir):

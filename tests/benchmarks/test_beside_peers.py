@@ -57,7 +57,7 @@ def test_torch_takes_the_gradient_of_the_same_loss(tmp_path):
         torch.manual_seed(0)
         assert peers.update(options)() == 3 * 9
     torch.manual_seed(0)
-    model = peers._load(str(tmp_path)).train()
+    model = peers.load(str(tmp_path)).train()
     ids, advantages = torch.randint(3, model.config.vocab_size, (3, 9)), torch.randn(3, 1)
     logprobs = torch.log_softmax(model(input_ids=ids).logits[:, 4:-1], -1).gather(-1, ids[:, 5:, None])[..., 0]
     (-(advantages * logprobs).mean()).backward()

@@ -1,5 +1,9 @@
 """Processes of contenders, and the summaries of their turns."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from benchmark import contenders
 from benchmark.contenders import Contender, Ended, Result, compare, summarise
@@ -49,3 +53,18 @@ def test_the_kernel_takes_a_contender_first(tmp_path, monkeypatch):
     monkeypatch.setattr(contenders, "OOM_SCORE", file)
     contenders.go_first_when_memory_ends()
     assert file.read_text() == "1000"
+
+
+@pytest.mark.skipif(not contenders.STATUS.exists(), reason="only Linux tells a process's own peak")
+def test_a_peak_is_that_of_the_process_and_not_of_the_one_that_started_it():
+    held = bytearray(500_000_000)
+    held[::4096] = b"1" * len(held[::4096])
+    code = "from benchmark.contenders import peak_bytes; print(peak_bytes())"
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": paths})
+    assert 10_000_000 < int(done.stdout) < len(held) < contenders.peak_bytes()
+
+
+def test_a_peak_where_there_is_no_proc(monkeypatch, tmp_path):
+    monkeypatch.setattr(contenders, "STATUS", tmp_path / "none")
+    assert contenders.peak_bytes() > 10_000_000

@@ -11,6 +11,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from pods_jax.errors import UserError
+from pods_jax.models import loading
 from pods_jax.models.config_json import read_config
 from pods_jax.models.decoder import Decoder, ModelConfig, RopeScaling, Weight, init_params, model_weights
 from pods_jax.models.loading import load_pretrained, open_pretrained, own_dtype, save_pretrained, weights_fingerprint
@@ -112,6 +113,28 @@ def test_weights_are_placed_by_the_mesh(folder):
     _, params = load_pretrained(folder, mesh=mesh)
     assert jax.tree.map(lambda a: a.sharding, params) == param_shardings(LLAMA, mesh)
     assert_trees_equal(params, random_params(LLAMA))
+
+
+def test_layers_are_read_as_a_list_without_their_stacks(folder):
+    mesh = make_mesh(data=1, fsdp=-1)
+    stacked = random_params(LLAMA)
+    for placed in (None, mesh):
+        _, params = load_pretrained(folder, mesh=placed, stacked=False)
+        assert params.keys() == stacked.keys()
+        assert isinstance(params["layers"], list)
+        layers = {name: jnp.stack([layer[name] for layer in params["layers"]]) for name in stacked["layers"]}
+        assert_trees_equal({**params, "layers": layers}, stacked)
+    shardings = param_shardings(LLAMA, mesh)
+    assert params["embed"].sharding == shardings["embed"]
+    down = shardings["layers"]["down"]
+    assert params["layers"][1]["down"].sharding == jax.NamedSharding(mesh, jax.P(*down.spec[1:]))
+
+
+def test_loading_gives_freed_memory_back(folder, monkeypatch):
+    given_back = []
+    monkeypatch.setattr(loading, "release_memory", lambda: given_back.append(True))
+    load_pretrained(folder)
+    assert given_back == [True]
 
 
 def test_rope_of_transformers_5_means_that_of_4(tmp_path):

@@ -10,7 +10,7 @@ from pods_jax.models.decoder import Decoder, ModelConfig, init_params
 from pods_jax.models.lora import Adapted, adapt, init_adapters, merge
 from pods_jax.models.quantized import quantize
 from pods_jax.rollout import generate, weights
-from pods_jax.rollout.weights import sampler_weights, unstack, unstacked
+from pods_jax.rollout.weights import sampler_weights, unstacked
 
 MODEL = Decoder(ModelConfig(16, 64, 64, 3, 2, 1, 32))
 LORA = LoraConfig(rank=2, target_modules=("q_proj", "down_proj"))
@@ -31,17 +31,6 @@ def adapted(of):
 
 def layers_of(params):
     return [jax.tree.map(lambda a, i=i: a[i], params["layers"]) for i in range(MODEL.config.num_hidden_layers)]
-
-
-def test_stacks_that_nobody_else_needs_are_taken_out():
-    params = adapted(base())
-    expected = unstacked(params)
-    found = unstack(params)
-    assert params["layers"] == {}
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for mine, its in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(mine, its)
-    assert unstack(found) is found
 
 
 @pytest.mark.parametrize("dtype", [None, "float32", "bfloat16"])

@@ -188,7 +188,7 @@ def test_errors():
     with pytest.raises(UserError, match="unknown selection rule 'max_varianse': did you mean 'max_variance'"):
         select("max_varianse", jnp.zeros((1, 4)), 2, KEY)
     for m in (0, 5):
-        with pytest.raises(ValueError, match=r"num_kept must lie in 1\.\.4"):
+        with pytest.raises(UserError, match=r"num_kept must be an integer in 1\.\.4"):
             select("random", jnp.zeros((1, 4)), m, KEY)
 
 

@@ -110,6 +110,7 @@ def test_a_policy_answers(trained, call):
         ("evaluate", ["--workdir", "nowhere"], "nowhere holds no checkpoint: no run was made there"),
         ("evaluate", ["--model", "nowhere"], "--model is evaluated on a data set"),
         ("evaluate", ["--model", "nowhere", "--config.data.name=gsm8k"], "no model at 'nowhere'"),
+        ("evaluate", ["--model", "x", "--config.data.name=gsm8k", "--out", "."], r"--out \. is a folder: name a file"),
         ("export", ["--out", "x"], r"which policy\? Give --workdir"),
         ("sample", ["--model", "nowhere", "--prompt", "x"], "no model at 'nowhere'"),
         ("sample", ["--model", "x", "--temperature", "-1"], "--temperature must be 0"),

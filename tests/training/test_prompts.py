@@ -231,3 +231,14 @@ def test_fewer_test_problems_are_spread_over_the_file_and_always_the_same(tiny):
     assert len(few) == 5
     assert few != whole[:5]
     assert list(few) == [example for example in whole if example in few]
+
+
+def test_no_test_problems_are_no_long_prompts(tiny):
+    tiny.data.options.num_test = 0
+    with pytest.raises(UserError, match="test set: there are no problems in it"):
+        load_data(from_mapping(tiny)[0])
+
+
+def test_an_empty_path_is_none_and_not_the_current_folder():
+    with pytest.raises(UserError, match=r"set data\.path to a file"):
+        load_dataset(dataclasses.replace(Config(), data=DataConfig(name="table", path="")))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pods_jax import processor
 from pods_jax.analysis.runs import read_run
 from pods_jax.errors import UserError
 from pods_jax.training.sweep import Sweep, check, expand, parse_seeds, parse_setting, table
@@ -133,7 +134,7 @@ def test_a_run_that_says_it_is_done_without_a_summary_has_failed(tmp_path):
     assert table(expand([DEMO], {}, [0], tmp_path)) == {"demo": {"finished": 0}}
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.skipif(not processor.can_pin() or len(processor.cores()) < 2, reason="needs two cores to bind to")
 def test_runs_at_a_time_on_cores_of_their_own(fake, tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_SECONDS", "1")
     runs = expand([DEMO], {}, [2, 3, 4, 5], tmp_path)
