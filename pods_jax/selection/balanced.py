@@ -17,5 +17,5 @@ def balanced(rewards, num_kept, key, valid):
     """
     positive = valid & (rewards > _POSITIVE)
     num_valid = jnp.maximum(valid.sum(), num_kept)
-    high = jnp.clip(num_kept // 2, num_kept - (num_valid - positive.sum()), jnp.minimum(num_kept, positive.sum()))
+    high = jnp.maximum(num_kept // 2, num_kept - (num_valid - positive.sum()))
     return ends(descending(positive.astype(rewards.dtype), key, valid), high, num_kept, num_valid)
