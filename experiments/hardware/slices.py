@@ -102,9 +102,7 @@ def markdown(rows: list[Numbers]) -> str:
     for row in sorted(rows, key=lambda row: CONFIGS.index(row["config"])):
         model = load_config(str(CONFIGS_FOLDER / row["config"])).model.path or "from scratch"
         peak = max((phase["peak_bytes"] for phase in row["phases"].values()), default=0) / GiB
-        phases = ", ".join(
-            f"{name} {_seconds(phase['time_s'])} ({phase['bound']})" for name, phase in row["phases"].items()
-        )
+        phases = ", ".join(f"{name} {_time(phase)}" for name, phase in row["phases"].items())
         lines.append(
             f"| `{row['config']}` | {model.split('/')[-1]} | {row['T']:,} | {row['rollouts']:,} | `{row['slice']}` "
             f"| {peak:.1f} | {phases} |"
@@ -112,5 +110,7 @@ def markdown(rows: list[Numbers]) -> str:
     return "\n".join(lines)
 
 
-def _seconds(time_s: float) -> str:
-    return f"{time_s:,.0f}" if time_s >= 100 else f"{time_s:.3g}"
+def _time(phase: dict[str, Any]) -> str:
+    """Seconds, and what bounds them."""
+    time_s = phase["time_s"]
+    return (f"{time_s:,.0f}" if time_s >= 100 else f"{time_s:.3g}") + f" ({phase['bound']})"
