@@ -13,7 +13,6 @@ from xla_flags import FLAGS
 
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS]).strip()  # before JAX starts
 
-from pods_jax import processor
 from pods_jax.config.schema import default_config
 from pods_jax.errors import UserError
 from pods_jax.model_files import SMOLLM2, resolve_model_path
@@ -34,11 +33,6 @@ def _share_programs():
     for name, value in options.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
-
-
-def pytest_xdist_auto_num_workers(config):
-    """One worker more than cores: some tests wait for processes that they start."""
-    return len(processor.cores()) + 1
 
 
 _share_programs()

@@ -6,7 +6,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from benchmark.ours import FirstTokenDecides
+from benchmark.our_sampler import FirstTokenDecides
 from hypothesis import given
 from hypothesis import strategies as st
 
