@@ -13,6 +13,8 @@ import argparse
 from hardware import FOLDER, TABLES
 from hardware.table import fill
 
+from pods_jax.cli import main_with_errors
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -24,4 +26,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main_with_errors(main)

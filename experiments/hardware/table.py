@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pods_jax.errors import UserError
 from pods_jax.io import write_atomic
 
 Numbers = dict[str, Any]
@@ -25,10 +26,18 @@ class Table(NamedTuple):
 
 
 def fill(table: Table, path: Path, only: str) -> list[Numbers]:
-    """Numbers of the file, and of those cells that it lacks and whose first value contains `only`."""
+    """Numbers of the file, and of those cells that it lacks and whose first value contains `only`.
+
+    Raises:
+      UserError: no cell's first value does.
+    """
     known = json.loads(path.read_text()) if path.exists() else []
-    for key, compute in table.cells():
-        if only in next(iter(key.values())) and not any(key.items() <= row.items() for row in known):
+    wanted = [cell for cell in table.cells() if only in next(iter(cell.key.values()))]
+    if not wanted:
+        names = sorted({str(next(iter(cell.key.values()))) for cell in table.cells()})
+        raise UserError(f"--only {only}: no row has it; there are {', '.join(names)}")
+    for key, compute in wanted:
+        if not any(key.items() <= row.items() for row in known):
             known.append(compute())
             write_atomic(path, json.dumps(known, indent=1) + "\n")
             print(known[-1], flush=True)

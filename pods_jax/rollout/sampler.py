@@ -120,6 +120,9 @@ def generate(
     devices, mesh = (1, None) if sharding is None else (parts(sharding), sharding.mesh)
     token_bytes = kv_bytes(model.config, params["embed"].dtype, mesh)
     longest = max(map(len, prompts))
+    drawing = Drawing(
+        temperature == 0, top_k, top_p, tuple(eos_ids), pad_id, tuple(absent_ids), min_p, repetition_penalty, devices
+    )
     job = Job(
         config=model.config,
         weights=unstacked(params),
@@ -128,17 +131,7 @@ def generate(
         firsts=np.zeros(P, int) if first_samples is None else np.asarray(first_samples),
         key=key,
         temperature=np.float32(temperature or 1.0),
-        drawing=Drawing(
-            temperature == 0,
-            top_k,
-            top_p,
-            tuple(eos_ids),
-            pad_id,
-            tuple(absent_ids),
-            min_p,
-            repetition_penalty,
-            devices,
-        ),
+        drawing=drawing,
         stops=stops,
         room=make_room(counts, token_bytes, longest, max_new_tokens, devices, chunk_size, max_cache_bytes_per_device),
         sharding=sharding,

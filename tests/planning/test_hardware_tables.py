@@ -1,12 +1,16 @@
 """The tables of experiments/hardware.py: the documents have what the command makes of the committed numbers."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import hardware
 import pytest
 from hardware import slices
 from hardware.table import Cell, Table, fill
+
+from pods_jax.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {
@@ -39,3 +43,17 @@ def test_rows_that_a_file_has_are_not_compiled_again(tmp_path):
     assert fill(table, tmp_path / "table.json", only="a") == [{"model": "a"}]
     assert fill(table, tmp_path / "table.json", only="") == [{"model": "a"}, {"model": "b"}]
     assert made == ["a", "b"]
+
+
+def test_a_part_that_no_row_has_is_refused(tmp_path):
+    table = Table(lambda: [Cell({"model": "a"}, dict)], str)
+    with pytest.raises(UserError, match="--only b: no row has it; there are a"):
+        fill(table, tmp_path / "table.json", only="b")
+
+
+def test_the_command_ends_bad_input_with_one_line():
+    command = [sys.executable, str(ROOT / "experiments" / "hardware.py"), "layouts", "--only", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "--only nowhere: no row has it" in done.stderr
