@@ -59,7 +59,8 @@ class StopRequest:
         if threading.current_thread() is threading.main_thread():
             reader, self._wakeup = os.pipe()
             os.set_blocking(self._wakeup, False)
-            threading.Thread(target=self._watch, args=(reader,), name="signals", daemon=True).start()
+            self._watcher = threading.Thread(target=self._watch, args=(reader,), name="signals", daemon=True)
+            self._watcher.start()
             self._wakeup_before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
             heard = (s for s in _SIGNALS if signal.getsignal(s) != signal.SIG_IGN)  # nohup ignores SIGHUP
             self._before = {s: signal.signal(s, self._note) for s in heard}
@@ -72,6 +73,7 @@ class StopRequest:
         if threading.current_thread() is threading.main_thread():
             signal.set_wakeup_fd(self._wakeup_before)
             os.close(self._wakeup)
+            self._watcher.join(GRACE_S)  # it answers what came last; where stderr is read no more, it may never
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._signal = signal.Signals(number).name

@@ -232,6 +232,15 @@ def test_what_is_ignored_stays_so():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_signal_at_the_very_end_is_answered(capfd, monkeypatch):
+    """However late the thread that answers gets a processor."""
+    at_once = StopRequest._answer
+    monkeypatch.setattr(StopRequest, "_answer", lambda *args, **kw: time.sleep(0.3) or at_once(*args, **kw))
+    with StopRequest():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert "SIGTERM: finishing the step" in capfd.readouterr().err
+
+
 def test_the_handler_needs_no_reader(monkeypatch):
     def broken(*_):
         raise BrokenPipeError
