@@ -109,7 +109,7 @@ def test_defaults_are_valid_and_unknown_options_are_reported(name):
 
 @pytest.mark.parametrize("name", OPTIONS)
 @given(data=st.data(), world=WORLDS, restart=st.integers(0, 11))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_world(name, data, world, restart):
     """A dozen rounds; another allocator, restored before the round `restart`, sees and does the same.
 

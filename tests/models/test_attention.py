@@ -1,6 +1,7 @@
 """The implementations of attention against one in float64, a token and a head at a time."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -153,18 +154,21 @@ def value_and_gradients(model, params, trained, through):
     return jax.tree.leaves((hidden, grads))
 
 
+@functools.cache
+def of_family(family, **options):
+    params = random_params(FAMILIES[family])
+    return value_and_gradients(Decoder(FAMILIES[family], **options), params, params, lambda _, p: p)
+
+
 @pytest.mark.parametrize(
-    ("implementation", "remat"),
-    [("chunked", "none"), ("chunked", "full"), ("chunked", "dots_saveable"), ("splash", "full")],
+    ("family", "implementation", "remat"),
+    [(family, implementation, "full") for family in FAMILIES for implementation in ("chunked", "splash")]
+    + [("llama", "chunked", "none"), ("llama", "chunked", "dots_saveable")],
 )
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_the_same_under_every_implementation(family, remat, implementation, monkeypatch):
+def test_every_family_is_the_same_under_every_implementation(family, implementation, remat, monkeypatch):
     monkeypatch.setattr(attention, "CHUNKS", (8, 8))
-    config = FAMILIES[family]
-    params = random_params(config)
-    ways = Decoder(config, attention=implementation, remat=remat), Decoder(config, attention="whole")
-    both = (value_and_gradients(model, params, params, lambda _, p: p) for model in ways)
-    for a, b in zip(*both, strict=True):
+    found = of_family(family, attention=implementation, remat=remat)
+    for a, b in zip(found, of_family(family, attention="whole"), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
 

@@ -268,7 +268,7 @@ def test_right_padding_does_not_matter(loss_type):
     np.testing.assert_allclose(loss, loss_of(**options)[0], rtol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.permutations(range(R)),
     st.sampled_from(sorted(LOSSES)),

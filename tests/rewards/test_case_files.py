@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pods_jax.data import DATASETS
-from pods_jax.rewards import VERIFIERS, RewardPool, check_gold
+from pods_jax.rewards import VERIFIERS, RewardPool, Verdict, check_gold
 from pods_jax.rewards.grammar import plain_number
 from pods_jax.rewards.grammar.equality import equivalent
 from pods_jax.rewards.grammar.parse import Unparsable, parse
@@ -34,15 +34,21 @@ def rows(name: str) -> list[dict]:
     return [json.loads(line) for line in shared_file(name).read_text(encoding="utf-8").splitlines()]
 
 
+def timed(pool: RewardPool, case: dict) -> tuple[Verdict, float]:
+    start = time.perf_counter()
+    [verdict] = pool.score([case["output"]], [case["gold"]], case["task"])
+    return verdict, time.perf_counter() - start
+
+
 def test_every_case_is_judged_as_decided_and_in_time():
     cases = rows("cases/verifier_cases.jsonl")
     wrong, slow = set(), set()
     with RewardPool(num_workers=1) as pool:
         pool.score([r"\boxed{x}"], ["y"], "math")  # the worker starts here
         for case in cases:
-            start = time.perf_counter()
-            [verdict] = pool.score([case["output"]], [case["gold"]], case["task"])
-            if time.perf_counter() - start > (0.5 if case["must_be_fast"] else 2.0):
+            limit_s = 0.5 if case["must_be_fast"] else 2.0
+            verdict, seconds = timed(pool, case)
+            if seconds > limit_s and timed(pool, case)[1] > limit_s:  # twice: other work may take the processor
                 slow.add(case["id"])
             if verdict.correct != case["correct"] or verdict.reason in ("timeout", "crashed"):
                 wrong.add(case["id"])

@@ -13,7 +13,7 @@ MAX_EVALUATIONS = 12_000
 COSTS = {"sum": 30, "prod": 30, "int": 30, "lim": 300, "lim+": 300, "lim-": 300}  # of extrapolation, in evaluations
 MAX_DEGREE = 8
 DIGITS = (36, 44)
-MAX_TERMS = 300
+MAX_TERMS = {"series": 300, "limit": 120}  # a limit that converges does so within 80, and each costs more than the last
 FAR = 400
 TRUSTED_DIGITS = 28
 
@@ -97,11 +97,15 @@ def _taken(mp: Any, name: str, function: Callable[[Any], Any], limits: list[Any]
         return found
     side = {"lim": 0, "lim+": 1, "lim-": -1}[name]
     if side or not mp.isfinite(limits[0]):
-        return mp.limit(function, limits[0], direction=side or 1)
-    above, below = (mp.limit(function, limits[0], direction=direction) for direction in (1, -1))
+        return _limit(mp, function, limits[0], side or 1)
+    above, below = (_limit(mp, function, limits[0], direction) for direction in (1, -1))
     if abs(above - below) > mp.mpf(10) ** -TRUSTED_DIGITS * max(1, abs(above)):
         raise Unreliable
     return above
+
+
+def _limit(mp: Any, function: Callable[[Any], Any], place: Any, direction: int) -> Any:
+    return mp.limit(function, place, direction=direction, maxterms=MAX_TERMS["limit"])
 
 
 def _series(mp: Any, name: str, function: Callable[[Any], Any], limits: list[Any]) -> Any:
@@ -117,5 +121,5 @@ def _series(mp: Any, name: str, function: Callable[[Any], Any], limits: list[Any
     if abs(function(far) - rest) > mp.mpf(1) / 100:
         raise Unreliable
     if name == "sum":
-        return mp.nsum(function, limits, maxterms=MAX_TERMS)
-    return mp.nprod(function, limits, maxterms=MAX_TERMS)
+        return mp.nsum(function, limits, maxterms=MAX_TERMS["series"])
+    return mp.nprod(function, limits, maxterms=MAX_TERMS["series"])
