@@ -9,10 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from pods_jax.allocation import ALLOCATORS, Allocator
-from pods_jax.config.schema import Config
+from pods_jax.config.schema import Config, LoraConfig, ObjectiveConfig, OptimizerConfig
 from pods_jax.config.validate import validate_on_devices
 from pods_jax.data import Example, PromptStream
 from pods_jax.data.tokenizers import HFTokenizer, Tokenizer
@@ -20,11 +21,12 @@ from pods_jax.errors import UserError
 from pods_jax.io import writing
 from pods_jax.learner import TrainState, init_state, make_optimizer, make_update
 from pods_jax.learner.group_gradients import GroupGradients, make_group_gradients
+from pods_jax.learner.state import FULL
 from pods_jax.learner.update import BatchLoss
 from pods_jax.models import Decoder, ModelConfig, save_pretrained
-from pods_jax.models.decoder import Params, init_tree, model_weights
+from pods_jax.models.decoder import Params, init_tree
 from pods_jax.models.loading import load_checkpoint, open_pretrained
-from pods_jax.models.lora import adapt, adapter_weights, merge, trained_weights
+from pods_jax.models.lora import adapt, merge, trained_weights
 from pods_jax.models.peft_adapter import load_adapter_for
 from pods_jax.models.quantized import quantize
 from pods_jax.models.shardings import param_shardings, weight_shardings
@@ -248,11 +250,20 @@ def total_updates(config: Config) -> int:
 def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh, **options: Any) -> Callable:
     """The update of a config; options: further arguments of `make_update`."""
     micro = config.optimizer.micro_batch_size_per_device
-    return make_update(
-        model, optimizer_of(config), config.objective, mesh=mesh, temperature=config.rollout.temperature,
-        micro_batch_size=micro and micro * num_shards(mesh), chunk_size=config.optimizer.logprob_chunk_size,
+    return _update(
+        model, config.optimizer, total_updates(config), config.objective, mesh=mesh,
+        temperature=config.rollout.temperature, micro_batch_size=micro and micro * num_shards(mesh),
         max_completion_length=config.rollout.max_completion_length, lora=config.lora, **options,
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=2)
+def _update(
+    model: Decoder, optimizer: OptimizerConfig, num_updates: int, objective: ObjectiveConfig, **options: Any
+) -> Callable:
+    """One for the runs of a process that differ in nothing else, such as seeds, so that they compile it once."""
+    chunk_size = optimizer.logprob_chunk_size
+    return make_update(model, make_optimizer(optimizer, num_updates), objective, chunk_size=chunk_size, **options)
 
 
 @functools.lru_cache(maxsize=1)
@@ -292,7 +303,7 @@ def load_policy(
         params = warm_started_params(config, model, data.dataset, data.tokenizer, on_warm_start)
         params = jax.tree.map(lambda x: x.astype(config.model.dtype), params)
         return model, place(params, param_shardings(model.config, mesh))
-    return model, init_sharded(model_weights(model.config), config.seed, mesh, config.model.dtype)
+    return model, init_sharded(model.config, FULL, config.seed, mesh, config.model.dtype)
 
 
 def computed(config: Config) -> dict[str, str | None]:
@@ -300,13 +311,24 @@ def computed(config: Config) -> dict[str, str | None]:
     return {name: getattr(config.model, name) for name in ("attention", "remat", "compute_dtype")}
 
 
-def init_sharded(weights: Any, seed: int, mesh: jax.sharding.Mesh, dtype: str = "float32") -> Params:
-    """Random values for a tree of declarations, each device drawing its own parts."""
+def init_sharded(
+    config: ModelConfig, lora: LoraConfig, seed: int, mesh: jax.sharding.Mesh, dtype: str = "float32"
+) -> Params:
+    """Random values of `trained_weights`, each device drawing its own parts."""
+    key = np.asarray(jax.random.key_data(jax.random.key(seed)))  # which several processes may give to one program
+    return _initialiser(config, lora, mesh, dtype)(key)
 
-    def init():
-        return jax.tree.map(lambda x: x.astype(dtype), init_tree(jax.random.key(seed), weights))
 
-    return jax.jit(init, out_shardings=weight_shardings(weights, mesh))()
+@functools.lru_cache(maxsize=2)
+def _initialiser(config: ModelConfig, lora: LoraConfig, mesh: jax.sharding.Mesh, dtype: str) -> Callable:
+    """One for all seeds, so that a process compiles it once."""
+    weights = trained_weights(config, lora)
+
+    def init(key: jax.Array) -> Params:
+        drawn = init_tree(jax.random.wrap_key_data(key), weights)
+        return jax.tree.map(lambda x: x.astype(dtype), drawn)
+
+    return jax.jit(init, out_shardings=weight_shardings(weights, mesh))
 
 
 def split_trained(
@@ -316,10 +338,10 @@ def split_trained(
     if not config.lora.rank:
         return None, params
     base = quantize(params, config.lora.quantize_base) if config.lora.quantize_base else params
-    declared = adapter_weights(model.config, config.lora)
     if config.lora.path is None:
-        return base, init_sharded(declared, config.seed, mesh)
-    return base, jax.device_put(load_adapter_for(config.lora, model.config), weight_shardings(declared, mesh))
+        return base, init_sharded(model.config, config.lora, config.seed, mesh)
+    shardings = weight_shardings(trained_weights(model.config, config.lora), mesh)
+    return base, jax.device_put(load_adapter_for(config.lora, model.config), shardings)
 
 
 def _check_vocabulary(path: str, tokenizer: Tokenizer, model: ModelConfig) -> None:

@@ -36,6 +36,7 @@ class Compilations(logging.Handler):
 def compilations():
     handler, logger = Compilations(), logging.getLogger("jax")
     logger.addHandler(handler)
+    jax.clear_caches()
     with jax.log_compiles():
         yield handler
     logger.removeHandler(handler)
@@ -61,3 +62,13 @@ def test_twenty_steps_compile_each_function_once_a_bucket(tiny, compilations):
     assert len(samplers) == 2  # by prompts
     assert 2 <= len(updates) <= 2 * 4  # by prompts and completions
     assert len(choices) == 1
+
+
+def test_runs_that_differ_in_their_seed_share_programs(tiny, compilations):
+    for seed in (1, 2):
+        tiny.seed = seed
+        config, _ = from_mapping(tiny)
+        with RewardPool(1) as pool:
+            train_step(make_run(config, load_data(config), pool, lambda step, loss: None), 1)
+    for name in ("jit(init)", "update", "begin", "choose"):
+        assert set(compilations.of(name).values()) == {1}
