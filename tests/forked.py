@@ -7,10 +7,12 @@ modules are loaded, and the order of sets is the same in all. So each command li
 As a script, the process that is forked.
 """
 
+import atexit
 import functools
 import gc
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -37,9 +39,12 @@ def run(
 
 @functools.cache
 def _parent() -> subprocess.Popen:
-    """It ends with this process, when its standard input does."""
+    """It ends before this process, or else when its standard input does. Nothing is set in its JAX."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, __file__], env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes)
+    parent = subprocess.Popen([sys.executable, __file__], env=env | {"PYTHONPATH": str(ROOT)}, **pipes)
+    atexit.register(parent.communicate)
+    return parent
 
 
 def serve() -> None:
@@ -78,14 +83,14 @@ def become(arguments: Sequence[str], cwd: str, env: Mapping[str, str], files: Se
 
 
 def set_environment(env: Mapping[str, str]) -> None:
-    """Also in JAX, which has read it."""
+    """Also in JAX, which reads it where it is imported."""
     import jax
 
-    changed = {name: value for name, value in env.items() if os.environ.get(name) != value}
     os.environ.clear()
     os.environ.update(env)
-    for name in filter(lambda name: name.startswith("JAX_"), changed):
-        jax.config.update(name.lower(), int(changed[name]) if changed[name].isdigit() else changed[name])
+    for name, value in env.items():
+        if name.startswith("JAX_") and hasattr(jax.config, name.lower()):
+            jax.config.update(name.lower(), int(value) if re.fullmatch(r"-?\d+", value) else value)
     for folder in reversed(env.get("PYTHONPATH", "").split(os.pathsep)):
         if folder and folder not in sys.path:
             sys.path.insert(1, folder)
