@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -16,6 +17,8 @@ SMALL = [
     "--config.rollout.num_generations=16",
     "--config.data.options.num_train=50",
     "--config.data.options.num_test=8",
+    "--config.model.num_hidden_layers=1",
+    "--config.evaluation.greedy=False",
 ]
 
 
@@ -47,7 +50,7 @@ def test_train_then_evaluate(tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_code_2(arguments, message):
-    done = run("train.py", *arguments)
+    done = forked.run([ROOT / "experiments" / "train.py", *arguments])
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -70,7 +73,7 @@ CONFIG = ("--config", "configs/demo.py")
 )
 def test_bad_input_is_one_line_and_code_2_for_every_script(script, arguments, message, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    done = run(script, *arguments)
+    done = forked.run([ROOT / "experiments" / script, *arguments])
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -30,9 +31,8 @@ needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, re
 
 
 def run(*arguments, devices=1):
-    command = [sys.executable, str(ROOT / "experiments/plan.py"), "--config", "configs/demo.py", *TINY, *arguments]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    command = [ROOT / "experiments/plan.py", "--config", "configs/demo.py", *TINY, *arguments]
+    return forked.run(command, env=os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)})
 
 
 @pytest.fixture(scope="module", params=[1, 8])
@@ -120,7 +120,9 @@ def test_a_sweep_needs_a_compiler():
 
 
 def test_a_topology_that_is_none_is_one_line():
-    done = run("--topology", "v9:2x2")
+    """In a Python of its own."""
+    command = [sys.executable, "experiments/plan.py", "--config", "configs/demo.py", "--topology", "v9:2x2"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "neither 'local' nor CHIP:LAYOUT" in done.stderr
 

@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import forked
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -42,15 +43,15 @@ class Runs:
         self.whole = folder / "whole"
         self.killed = folder / "killed"
 
-    def live(self, workdir, moment="never:0:0"):
+    def live(self, workdir, moment="never:0:0", python=forked.run):
         """One life, until its end or the moment of its death; whether it ended well. The lives share compiled code."""
         environment = {
             "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "PODS_JAX_CACHE": f"{workdir}-cache",
         } | os.environ
-        command = [sys.executable, str(Path(__file__).with_name("doomed_run.py")), self.config, str(workdir), moment]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        script = str(Path(__file__).with_name("doomed_run.py"))
+        done = python([script, self.config, str(workdir), moment], env=environment)
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         return done.returncode == 0
 
@@ -66,6 +67,11 @@ class Runs:
             kills[phase] += 1
         assert self.live(self.killed)
         return kills
+
+
+def started(arguments, env):
+    """A Python of its own."""
+    return subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True)
 
 
 def typical_seconds(workdir):
@@ -90,7 +96,7 @@ def final_arrays(workdir):
 
 def assert_same_end_after_kills(config, folder, number, phases=PHASES, seed=0):
     runs = Runs(config, folder)
-    assert runs.live(runs.whole)
+    assert runs.live(runs.whole, python=started)  # sets have another order than in the killed run
     kills = runs.kill_often(number, phases, random.Random(seed))
     assert kills.total() == number, f"the run ended after {dict(kills)}: give it more steps"
     for log in LOGS:
@@ -106,6 +112,7 @@ def longer(tiny):
     tiny.training.num_steps, tiny.training.checkpoint_every_steps = 24, 2
     tiny.training.eval_every_steps, tiny.training.log_samples_every_steps = 4, 3
     tiny.warm_start.num_steps, tiny.warm_start.batch_size = 50, 8
+    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     return tiny
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+import forked
 import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
@@ -46,7 +47,7 @@ def untimed(path):
 def signalled_run(config, workdir, step):
     """A run in its own process that gets SIGTERM after a step."""
     arguments = [json.dumps(config.to_dict()), str(workdir), str(step), str(int(signal.SIGTERM))]
-    done = subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True)
+    done = forked.run(["-c", RUN, *arguments])
     assert done.returncode == 0, done.stderr
     return done
 
@@ -60,6 +61,7 @@ def stopped_run(config, workdir, step):
 
 def test_a_stopped_run_goes_on_to_the_same_end(tiny, tmp_path):
     """It does not evaluate where it stops, between two evaluations: the time may be short."""
+    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     stopped_run(tiny, tmp_path / "run", 4)
     assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0, 3]
     config, _ = from_mapping(tiny)
@@ -85,6 +87,7 @@ def starts(folder):
 
 def test_before_the_first_step_a_signal_ends_the_run_and_the_same_command_starts_again(tiny, tmp_path):
     tiny.training.num_steps = 1
+    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     done = signalled_run(tiny, tmp_path / "run", 0)
     assert "SIGTERM: stopping\n" in done.stderr
     assert "stopped  by SIGTERM, with nothing to save; the same command starts again" in done.stdout

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,18 +159,20 @@ def test_stopping_early_ends_what_runs(fake, tmp_path, monkeypatch):
 def test_a_sweep_of_two_runs_from_the_command_line(tiny, tmp_path):
     """Two seeds train while another setting fails; then there is nothing to do; the exit code tells."""
     tiny.training.num_steps, tiny.training.eval_every_steps = 2, 0
+    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     config = tmp_path / "tiny.py"
     config.write_text(
         f"import json\nfrom ml_collections import ConfigDict\n\ndef get_config():\n"
         f"    return ConfigDict(json.loads({json.dumps(tiny.to_dict())!r}))\n"
     )
 
-    def sweep(*arguments):
-        command = [sys.executable, ROOT / "experiments/sweep.py", "--config", config, "--workdir", tmp_path / "runs"]
-        grid = ["--seeds", "0-1", "--set", "data.path=None,nowhere"]
-        return subprocess.run([*command, *grid, *arguments], capture_output=True, text=True)
+    command = [ROOT / "experiments/sweep.py", "--config", config, "--workdir", tmp_path / "runs"]
+    command += ["--seeds", "0-1", "--set", "data.path=None,nowhere"]
 
-    first = sweep("--json")
+    def sweep(*arguments):
+        return forked.run([*command, *arguments])
+
+    first = subprocess.run([sys.executable, *command, "--json"], capture_output=True, text=True)
     assert first.returncode == 1, first.stdout + first.stderr
     summary = json.loads(first.stdout.splitlines()[-1])
     assert {k: v["finished"] for k, v in summary["groups"].items()} == {
