@@ -44,7 +44,7 @@ def empty_cache(rows: int, capacity: int, prompts: Cache) -> Cache:
 
 
 def extend(cache: Cache, kv: decoder.KV, t: Int[Array, ""]) -> Cache:
-    """Writes the keys and values [B, g, k, K, h] of token t and the following."""
+    """Writes the keys and values [R, 1, k, K, h] of token t and the following."""
     k, v = (x.reshape(-1, *x.shape[2:]) for x in kv)
     return Cache(
         jax.lax.dynamic_update_slice_in_dim(cache.k, k.transpose(0, 2, 3, 1), t, 3),
@@ -348,14 +348,16 @@ def through_layers(
     prompts: list[Cache], cache: list[Cache], t: Int[Array, ""],
 ) -> tuple[Float[Array, "B g k D"], list[Cache]]:  # fmt: skip
     """Completion tokens t to t + k - 1 of every rollout after the last layer, not normalised; the longer cache."""
-    positions = prompt_lengths[:, None, None] + t + jnp.arange(tokens.shape[2])
+    B, g, k = tokens.shape
+    positions = jnp.repeat(prompt_lengths, g)[:, None, None] + t + jnp.arange(k)
     angles = decoder.rope_angles(c, positions)
     valid = jnp.arange(prompts[0].k.shape[-1]) < jnp.maximum(prompt_lengths, 1)[:, None]
-    x = weights["embed"][tokens]
+    x = weights["embed"][tokens.reshape(-1, 1, k)]  # not in blocks: with g next to D a TPU pads g, and copies
     longer = []
     for w, own, prompt in zip(weights["layers"], cache, prompts, strict=True):
         q, new = decoder.layer_qkv(c, w, x, angles)
         own = extend(own, new, t)
-        x = decoder.layer_output(c, w, x, attend(q, own, t, prompt, valid))
+        attended = attend(q.reshape(B, g, *q.shape[2:]), own, t, prompt, valid)
+        x = decoder.layer_output(c, w, x, attended.reshape(q.shape))
         longer.append(own)
-    return x, longer
+    return x.reshape(B, g, k, -1), longer
