@@ -30,9 +30,6 @@ TILE = 128
 STEP_BYTES = 6 << 20
 """Keys and values of a step at most. Two steps' are on the chip at a time, where a kernel may use 16 MiB of a v5e."""
 
-LANES = 128
-"""Of a register: narrower values take as much of the chip's memory."""
-
 NAMES = ("whole", "kernel")
 
 
@@ -88,9 +85,11 @@ def _attend(
     R, K = own.k.shape[:2]
     G, M = H // K, 8 * ceil_div(H // K, 8)
     queries = jnp.pad((q * h**-0.5).reshape(R, K, G, h), ((0, 0), (0, 0), (0, M - G), (0, 0)))
-    r = _rows(B, g, (h + max(h, LANES)) * TILE * own.k.dtype.itemsize)
+    r = _rows(B, g, 2 * h * TILE * own.k.dtype.itemsize)
     N = max(r // g, 1)
     of_prompts = ceil_div(prompts.k.shape[-1], TILE)
+    axis = 1 if h % TILE == 0 else 2
+    own, prompts = (_with_tokens_in(x, axis) for x in (own, prompts))
 
     def of_rows(i, head, j, *scalars):
         return i, head, 0, 0
@@ -105,12 +104,12 @@ def _attend(
     grid = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=2,
         grid=(R // r, K, of_prompts + pl.cdiv(count[0], TILE)),
-        in_specs=[rows, *_tiles(prompts, N, prompt_tile), *_tiles(own, r, own_tile)],
+        in_specs=[rows, *_tiles(prompts, N, axis, prompt_tile), *_tiles(own, r, axis, own_tile)],
         out_specs=rows,
         scratch_shapes=[pltpu.VMEM((r, M, width), jnp.float32) for width in (h, 1, 1)],
     )
     out = pl.pallas_call(
-        functools.partial(_step, g, of_prompts),
+        functools.partial(_step, g, of_prompts, axis),
         out_shape=jax.ShapeDtypeStruct(queries.shape, q.dtype),
         grid_spec=grid,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
@@ -132,8 +131,19 @@ def _rows(B: int, g: int, bytes_of_row: int) -> int:
     return max(parts + fits, default=1)
 
 
-def _tiles(cache: Cache, rows: int, tile) -> tuple[pl.BlockSpec, pl.BlockSpec]:
-    """Keys [rows, h, c] and values [rows, c, h] of a step; tile: its index by rows, head and tokens."""
+def _with_tokens_in(cache: Cache, axis: int) -> Cache:
+    """Values with the tokens in this axis of a step's: 1, as they are, or 2, like keys.
+
+    A TPU holds values that are narrower than its registers like keys anyway: they are not copied.
+    """
+    return cache if axis == 1 else Cache(cache.k, cache.v.swapaxes(2, 3))
+
+
+def _tiles(cache: Cache, rows: int, axis: int, tile) -> tuple[pl.BlockSpec, pl.BlockSpec]:
+    """Keys [rows, h, c] and values [rows, c, h] or, with the tokens in axis 2, [rows, h, c] of a step.
+
+    tile: its index by rows, head and tokens.
+    """
     _, _, h, tokens = cache.k.shape
     c = min(TILE, tokens)
 
@@ -144,13 +154,14 @@ def _tiles(cache: Cache, rows: int, tile) -> tuple[pl.BlockSpec, pl.BlockSpec]:
     def of_values(*step):
         return *tile(*step), 0
 
-    return pl.BlockSpec((rows, None, h, c), of_keys), pl.BlockSpec((rows, None, c, h), of_values)
+    keys = pl.BlockSpec((rows, None, h, c), of_keys)
+    return keys, pl.BlockSpec((rows, None, c, h), of_values) if axis == 1 else keys
 
 
 # ---------------------------------------------------------------- the kernel
 
 
-def _step(g, of_prompts, lengths, count, q, prompt_k, prompt_v, own_k, own_v, out, *state):
+def _step(g, of_prompts, axis, lengths, count, q, prompt_k, prompt_v, own_k, own_v, out, *state):
     """Step j of some rows: a tile of their prompts, or one of their own tokens."""
     i, j = pl.program_id(0), pl.program_id(2)
     r, N = q.shape[0], prompt_k.shape[0]
@@ -165,46 +176,47 @@ def _step(g, of_prompts, lengths, count, q, prompt_k, prompt_v, own_k, own_v, ou
     @pl.when(tile < 0)
     def _():
         counts = [lengths[first + n] - j * TILE for n in range(N)]
-        _add(q, prompt_k, prompt_v, counts, state)
+        _add(q, prompt_k, prompt_v, axis, counts, state)
 
     last = pl.num_programs(2) - 1
 
     @pl.when((tile >= 0) & (j < last))
     def _():
-        _add(q, own_k, own_v, None, state)
+        _add(q, own_k, own_v, axis, None, state)
 
     @pl.when(j == last)
     def _():
-        _add(q, own_k, own_v, [count[0] - tile * TILE], state)
+        _add(q, own_k, own_v, axis, [count[0] - tile * TILE], state)
         total, _, denominator = state
         out[...] = (total[...] / denominator[...]).astype(out.dtype)
 
 
-def _add(q, k, v, counts, state):
+def _add(q, k, v, axis, counts, state):
     """Adds the keys of a tile to the sums over keys: outputs [r, M, h], maxima and denominators [r, M, 1].
 
+    axis: of the tokens among the values.
     counts: tokens of the tile that exist, of each of the N prompts, or of all rows alike; None: all do.
     """
     out, top, total = state
     k, v = k[...], v[...]
-    scores = _products(q[...], k)
+    scores = _products(q[...], k, 1)
     if counts is not None:
         scores = jnp.where(_seen(scores.shape, 2, counts), scores, -jnp.inf)
-        v = jnp.where(_seen(v.shape, 1, counts), v, 0)  # what is behind them may be NaN
+        v = jnp.where(_seen(v.shape, axis, counts), v, 0)  # what is behind them may be NaN
     higher = jnp.maximum(top[...], scores.max(-1, keepdims=True))
     weights = jnp.exp(scores - higher)
     shrink = jnp.exp(top[...] - higher)
-    out[...] = out[...] * shrink + _products(weights, v)
+    out[...] = out[...] * shrink + _products(weights, v, axis)
     total[...] = total[...] * shrink + weights.sum(-1, keepdims=True)
     top[...] = higher
 
 
-def _products(x: Float[Array, "r M a"], keys: Float[Array, "N a b"]) -> Float[Array, "r M b"]:
-    """Matrix products of each row, or of all r / N rows of a prompt, in float32."""
+def _products(x: Float[Array, "r M a"], keys: Float[Array, "N _ _"], axis: int) -> Float[Array, "r M b"]:
+    """Matrix products of each row, or of all r / N rows of a prompt, in float32; keys have a in this axis."""
     r, M, a = x.shape
-    N, _, b = keys.shape
+    N, b = len(keys), keys.shape[3 - axis]
     x = x.astype(jnp.float32).reshape(N, r // N * M, a).astype(keys.dtype)  # 8 sublanes: whole registers of 32 bits
-    products = jax.lax.dot_general(x, keys, (((2,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32)
+    products = jax.lax.dot_general(x, keys, (((2,), (axis,)), ((0,), (0,))), preferred_element_type=jnp.float32)
     return products.reshape(r, M, b)
 
 

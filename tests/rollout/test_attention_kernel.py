@@ -62,7 +62,7 @@ def test_bfloat16_is_as_near_to_float64_as_whole_scores_are():
 
 
 def test_a_block_of_many_rollouts_is_split(monkeypatch):
-    monkeypatch.setattr(attention_kernel, "STEP_BYTES", 5 * (8 + 128) * 128 * 4)
+    monkeypatch.setattr(attention_kernel, "STEP_BYTES", 5 * 2 * 8 * 128 * 4)
     q, own, prompts, valid = arrays(2, 8, 1, 1, 8, 4, 16, "float32")
     found = AttentionKernel()(q, own, jnp.int32(5), prompts, valid)
     np.testing.assert_allclose(found, attend(q, own, jnp.int32(5), prompts, valid), rtol=0, atol=1e-6)
