@@ -165,6 +165,8 @@ class RolloutConfig:
     """T: tokens after which a completion is truncated."""
     chunk_size: int = 64
     """Tokens decoded before finished rollouts leave the batch; a larger chunk compiles fewer programs."""
+    attention: str = "whole"
+    """Attention of tokens that are decoded: "whole", or "kernel" for TPUs, which none has run yet (docs/models.md)."""
     max_cache_bytes_per_device: int | None = None
     """Bytes of keys and values; rollouts that do not fit take turns (docs/scaling.md). None: all fit."""
     ahead: int = 0

@@ -19,6 +19,7 @@ from pods_jax.registry import nearest
 from pods_jax.rewards import FORMATS, VERIFIERS
 from pods_jax.rewards.callables import load_function
 from pods_jax.rewards.parts import PARTS, REWARD_SETS
+from pods_jax.rollout.attention_kernel import NAMES as DECODING_ATTENTION
 from pods_jax.rollout.engine import engine_problems
 from pods_jax.selection import RULES
 from pods_jax.selection.rules import PER_ROLLOUT, needed
@@ -167,6 +168,7 @@ def _names(config: Config) -> Iterator[str]:
         "model.dtype": ("float32", "bfloat16"),
         "model.compute_dtype": ("float32", "bfloat16"),
         "model.attention": ATTENTION,
+        "rollout.attention": DECODING_ATTENTION,
         "model.remat": REMAT,
         "data.system_role": SYSTEM_ROLES,
     }

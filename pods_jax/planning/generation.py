@@ -18,7 +18,8 @@ from pods_jax.parallel import batch_sharding, num_shards
 from pods_jax.planning import flops
 from pods_jax.planning.rounds import largest_round
 from pods_jax.planning.run_shapes import Program, RunShapes, device_bytes
-from pods_jax.rollout.decode import Blocks, Cache, begin, proceed, resume
+from pods_jax.rollout.attention_kernel import attention as named_attention
+from pods_jax.rollout.decode import Attention, Blocks, Cache, attend, begin, proceed, resume
 from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import Layout, kv_bytes
 from pods_jax.rollout.passes import Pass, Room, longest_passes, make_room
@@ -221,7 +222,8 @@ def _lower(lower: Callable[..., jax.stages.Lowered], g: Generation, one: Pass) -
     draws = {"min_p": r.min_p, "repetition_penalty": r.repetition_penalty, "parts": g.room.devices}
     drawing = Drawing(r.temperature == 0, r.top_k, r.top_p, (0, 1), **draws)
     sharding = batch_sharding(g.run.sampling_mesh)
-    return lower(g.run.model.config, g.run.sampled, one, g.room, sharding, drawing=drawing)
+    options = {} if lower is lower_resumption else {"attention": named_attention(r.attention, sharding)}
+    return lower(g.run.model.config, g.run.sampled, one, g.room, sharding, drawing=drawing, **options)
 
 
 def cache_bytes(c: ModelConfig, layout: Layout, prompt_length: int, T: int, dtype: DTypeLike, mesh: Mesh) -> int:
@@ -238,8 +240,9 @@ def cache_bytes(c: ModelConfig, layout: Layout, prompt_length: int, T: int, dtyp
 
 
 def lower_first_chunk(
-    config: ModelConfig, weights: Params, one: Pass, room: Room, sharding: NamedSharding, *, drawing: Drawing
-) -> jax.stages.Lowered:
+    config: ModelConfig, weights: Params, one: Pass, room: Room, sharding: NamedSharding, *, drawing: Drawing,
+    attention: Attention = attend,
+) -> jax.stages.Lowered:  # fmt: skip
     """Lowers the program with which `generate` begins a pass: prefill, and decoding of a chunk.
 
     Args:
@@ -249,7 +252,8 @@ def lower_first_chunk(
     C = room.chunk_size
     rows = _sampler_rows(one.layout, room.prompt_length, sharding)
     capacity = None if one.goal == C else room.capacity(C, one.goal)
-    return begin.lower(config, weights, *rows, *_scalars(sharding), length=C, drawing=drawing, capacity=capacity)
+    options = {"drawing": drawing, "attention": attention}
+    return begin.lower(config, weights, *rows, *_scalars(sharding), length=C, capacity=capacity, **options)
 
 
 def lower_resumption(
@@ -263,21 +267,26 @@ def lower_resumption(
 
 
 def lower_last_chunk(
-    config: ModelConfig, weights: Params, one: Pass, room: Room, sharding: NamedSharding, *, drawing: Drawing
-) -> jax.stages.Lowered:
+    config: ModelConfig, weights: Params, one: Pass, room: Room, sharding: NamedSharding, *, drawing: Drawing,
+    attention: Attention = attend, capacity: int | None = None,
+) -> jax.stages.Lowered:  # fmt: skip
     """Lowers the program that `generate` runs on a pass at its last chunk, which has the longest cache.
 
     Arguments are those of `lower_first_chunk`; there is more than one chunk.
+
+    Args:
+      capacity: of the cache; None: that of the last chunk.
     """
     C = room.chunk_size
     rows = _sampler_rows(one.layout, room.prompt_length, sharding)
     key, temperature = _scalars(sharding)
-    start = functools.partial(begin, config, length=C, drawing=drawing, capacity=one.goal)
+    start = functools.partial(begin, config, length=C, drawing=drawing, capacity=capacity or one.goal)
     _, blocks = jax.eval_shape(start, weights, *rows, key, temperature)
     position = temperature.update(dtype="int32")
     return proceed.lower(
-        config, weights, placed(blocks, sharding), key, temperature, position, length=C, drawing=drawing
-    )
+        config, weights, placed(blocks, sharding), key, temperature, position, length=C, drawing=drawing,
+        attention=attention,
+    )  # fmt: skip
 
 
 def _scalars(sharding: NamedSharding) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:

@@ -21,7 +21,8 @@ def moved_bytes(program_text: str, unknown_trips: int = 1) -> float:
 
     An instruction reads its operands and writes its result, except that slices read what they take, and updates in
     place write what is new, inside of fusions too, as in XLA's own analysis of costs (which counts the body of a loop
-    once). What a TPU keeps on the chip is not counted; a sort is one pass; of branches the dearest counts.
+    once). What a TPU keeps on the chip is not counted; a sort is one pass; of branches the dearest counts. A kernel's
+    operands count once, as a whole, whatever it reads of them.
 
     Args:
       program_text: `compiled.as_text()`.

@@ -44,7 +44,7 @@ def empty_cache(rows: int, capacity: int, prompts: Cache) -> Cache:
 
 
 def extend(cache: Cache, kv: decoder.KV, t: Int[Array, ""]) -> Cache:
-    """Writes the keys and values [B, g, k, K, h] of token t and the following."""
+    """Writes the keys and values [R, 1, k, K, h] of token t and the following."""
     k, v = (x.reshape(-1, *x.shape[2:]) for x in kv)
     return Cache(
         jax.lax.dynamic_update_slice_in_dim(cache.k, k.transpose(0, 2, 3, 1), t, 3),
@@ -92,6 +92,9 @@ def attend(
     return out.transpose(0, 3, 1, 2, 4).reshape(B, g, k, H, h)
 
 
+Attention = Callable[[Array, Cache, Array, Cache, Array], Array]
+"""A function like `attend`, for k = 1."""
+
 # ---------------------------------------------------------------- the programs
 
 
@@ -134,12 +137,12 @@ Draw = Callable[[Array, Array, Array | None, Decoded], tuple[Array, Array | None
 """(hidden [R, D], t, seen, chunk) -> (token t of every rollout [B, g], seen and the chunk with it)."""
 
 
-@functools.partial(jax.jit, static_argnames=("config", "length", "drawing", "capacity"))
+@functools.partial(jax.jit, static_argnames=("config", "length", "drawing", "capacity", "attention"))
 def begin(
     config: ModelConfig, weights: Params, prompts: Int[Array, "Q S"],
     prompt_lengths: Int[Array, " Q"], prompt_ids: Integer[Array, " Q"], owners: Int[Array, "devices blocks"] | None,
     samples: Int[Array, "B g"], key: Key[Array, ""], temperature: Float[Array, ""],
-    *, length: int, drawing: Drawing, capacity: int | None = None,
+    *, length: int, drawing: Drawing, capacity: int | None = None, attention: Attention = attend,
 ) -> tuple[Decoded, Blocks | None]:  # fmt: skip
     """Prefills prompts, and decodes the first `length` tokens of every rollout.
 
@@ -149,13 +152,14 @@ def begin(
       owners: each block's prompt among those of its device; None where block i is of prompt i.
       samples: as in `Blocks`.
       capacity: of the cache that is returned for more chunks; None: there are none.
+      attention: `attend`, or an `attention_kernel.AttentionKernel`.
     """
     room = capacity or length
     hidden, blocks = _begun(config, weights, prompts, prompt_lengths, prompt_ids, owners, samples, drawing, room)
     draw = _drawer(weights, blocks, key, temperature, drawing)
     token, seen, decoded = draw(hidden, blocks.t, blocks.seen, _empty(samples, length, drawing))
     blocks = blocks._replace(token=token, t=blocks.t + 1, seen=seen)
-    decoded, blocks = _loop(config, weights, blocks, decoded, draw, jnp.int32(length))
+    decoded, blocks = _loop(config, weights, blocks, decoded, draw, jnp.int32(length), attention)
     return decoded, None if capacity is None else blocks
 
 
@@ -199,15 +203,16 @@ def _begun(
     return hidden, Blocks(*of_prompts[2:], samples, jnp.zeros_like(samples), jnp.int32(0), cache, seen)
 
 
-@functools.partial(jax.jit, static_argnames=("config", "length", "drawing"), donate_argnames="blocks")
+@functools.partial(jax.jit, static_argnames=("config", "length", "drawing", "attention"), donate_argnames="blocks")
 def proceed(
     config: ModelConfig, weights: Params, blocks: Blocks, key: Key[Array, ""],
     temperature: Float[Array, ""], limit: Int[Array, ""], *, length: int, drawing: Drawing,
+    attention: Attention = attend,
 ) -> tuple[Decoded, Blocks]:  # fmt: skip
     """Decodes the next `length` tokens of every rollout, or as many as make `limit` in all."""
     draw = _drawer(weights, blocks, key, temperature, drawing)
     decoded = _empty(blocks.samples, length, drawing)
-    return _loop(config, weights, blocks, decoded, draw, jnp.minimum(blocks.t + length, limit))
+    return _loop(config, weights, blocks, decoded, draw, jnp.minimum(blocks.t + length, limit), attention)
 
 
 def rearrange(
@@ -259,7 +264,7 @@ class _State(NamedTuple):
 
 
 def _loop(
-    c: ModelConfig, weights: Params, blocks: Blocks, decoded: Decoded, draw: Draw, end: Array
+    c: ModelConfig, weights: Params, blocks: Blocks, decoded: Decoded, draw: Draw, end: Array, attention: Attention
 ) -> tuple[Decoded, Blocks]:
     """Token after token until `end` tokens are drawn, or all rollouts are done."""
 
@@ -268,7 +273,7 @@ def _loop(
 
     def step(state: _State) -> _State:
         t, token, cache, seen, decoded = state
-        hidden, cache = decode_token(c, weights, token, blocks.prompt_lengths, blocks.prompts, cache, t - 1)
+        hidden, cache = decode_token(c, weights, token, blocks.prompt_lengths, blocks.prompts, cache, t - 1, attention)
         token, seen, decoded = draw(hidden, t, seen, decoded)
         return _State(t + 1, token, cache, seen, decoded)
 
@@ -336,26 +341,28 @@ def prefill(
 
 def decode_token(
     c: ModelConfig, weights: Params, tokens: Int[Array, "B g"], prompt_lengths: Int[Array, " B"],
-    prompts: list[Cache], cache: list[Cache], t: Int[Array, ""],
+    prompts: list[Cache], cache: list[Cache], t: Int[Array, ""], attention: Attention = attend,
 ) -> tuple[Float[Array, "R D"], list[Cache]]:  # fmt: skip
     """Run completion token t of every rollout through the layers: the hidden state after it, the longer cache."""
-    x, longer = through_layers(c, weights, tokens[:, :, None], prompt_lengths, prompts, cache, t)
+    x, longer = through_layers(c, weights, tokens[:, :, None], prompt_lengths, prompts, cache, t, attention)
     return decoder.rms_norm(x.reshape(tokens.size, -1), weights["final_norm"], c.rms_norm_eps), longer
 
 
 def through_layers(
     c: ModelConfig, weights: Params, tokens: Int[Array, "B g k"], prompt_lengths: Int[Array, " B"],
-    prompts: list[Cache], cache: list[Cache], t: Int[Array, ""],
+    prompts: list[Cache], cache: list[Cache], t: Int[Array, ""], attention: Attention = attend,
 ) -> tuple[Float[Array, "B g k D"], list[Cache]]:  # fmt: skip
     """Completion tokens t to t + k - 1 of every rollout after the last layer, not normalised; the longer cache."""
-    positions = prompt_lengths[:, None, None] + t + jnp.arange(tokens.shape[2])
+    B, g, k = tokens.shape
+    positions = jnp.repeat(prompt_lengths, g)[:, None, None] + t + jnp.arange(k)
     angles = decoder.rope_angles(c, positions)
     valid = jnp.arange(prompts[0].k.shape[-1]) < jnp.maximum(prompt_lengths, 1)[:, None]
-    x = weights["embed"][tokens]
+    x = weights["embed"][tokens.reshape(-1, 1, k)]  # not in blocks: with g next to D a TPU pads g, and copies
     longer = []
     for w, own, prompt in zip(weights["layers"], cache, prompts, strict=True):
         q, new = decoder.layer_qkv(c, w, x, angles)
         own = extend(own, new, t)
-        x = decoder.layer_output(c, w, x, attend(q, own, t, prompt, valid))
+        attended = attention(q.reshape(B, g, *q.shape[2:]), own, t, prompt, valid)
+        x = decoder.layer_output(c, w, x, attended.reshape(q.shape))
         longer.append(own)
-    return x, longer
+    return x.reshape(B, g, k, -1), longer

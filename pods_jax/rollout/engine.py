@@ -161,6 +161,7 @@ class JitEngine:
             sharding=s.sharding,
             chunk_size=s.config.chunk_size,
             max_cache_bytes_per_device=s.config.max_cache_bytes_per_device,
+            attention=s.config.attention,
             on_ended=orders.on_ended,
         )
 

@@ -13,7 +13,8 @@ from pods_jax.buckets import pad_prompts
 from pods_jax.doors import refuse_key, refuse_prompts, refuse_sampling
 from pods_jax.models.decoder import Decoder, ModelConfig, Params
 from pods_jax.parallel import place, to_host
-from pods_jax.rollout.decode import Blocks, Decoded, begin, proceed, rearrange, resume
+from pods_jax.rollout.attention_kernel import attention as named_attention
+from pods_jax.rollout.decode import Attention, Blocks, Decoded, begin, proceed, rearrange, resume
 from pods_jax.rollout.draw import Drawing
 from pods_jax.rollout.layout import Layout, Move, compacted, kv_bytes
 from pods_jax.rollout.passes import Pass, Room, make_room
@@ -80,6 +81,7 @@ def generate(
     sharding: jax.sharding.NamedSharding | None = None,
     chunk_size: int = 64,
     max_cache_bytes_per_device: int | None = None,
+    attention: str = "whole",
     on_ended: OnEnded | None = None,
 ) -> Completions:
     """Completions of every prompt.
@@ -106,6 +108,7 @@ def generate(
       sharding: of the prompts (default: the first device); see `pods_jax.parallel.batch_sharding`.
       chunk_size: tokens after which finished rollouts are dropped and the cache grows; from T on, one program does all.
       max_cache_bytes_per_device: more rollouts than fit take turns (`pods_jax.rollout.passes`); None: all fit.
+      attention: of the tokens that are decoded: "whole", or "kernel" (`pods_jax.rollout.attention_kernel`).
       on_ended: called before each pass that begins when some have ended.
 
     Raises:
@@ -135,6 +138,7 @@ def generate(
         stops=stops,
         room=make_room(counts, token_bytes, longest, max_new_tokens, devices, chunk_size, max_cache_bytes_per_device),
         sharding=sharding,
+        attention=named_attention(attention, sharding),
     )
     return complete(job, counts, on_ended)
 
@@ -169,6 +173,7 @@ class Job:
     stops: StopStrings | None
     room: Room
     sharding: jax.sharding.NamedSharding | None
+    attention: Attention
 
     def samples(self, layout: Layout) -> Int[np.ndarray, "B g"]:
         """The sample indices of a layout's rollouts; -1 is padding."""
@@ -240,6 +245,7 @@ def _begin(job: Job, one: Pass) -> tuple[Decoded, Blocks | None]:
     return begin(
         job.config, job.weights, *place(_starts(job, one.layout), job.sharding), job.key, job.temperature,
         length=C, drawing=job.drawing, capacity=None if one.goal == C else job.room.capacity(C, one.goal),
+        attention=job.attention,
     )  # fmt: skip
 
 
@@ -262,7 +268,7 @@ def _starts(job: Job, layout: Layout) -> tuple[np.ndarray | None, ...]:
 def _proceed(job: Job, blocks: Blocks) -> tuple[Decoded, Blocks]:
     return proceed(
         job.config, job.weights, blocks, job.key, job.temperature, np.int32(job.room.max_new_tokens),
-        length=job.room.chunk_size, drawing=job.drawing,
+        length=job.room.chunk_size, drawing=job.drawing, attention=job.attention,
     )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from pods_jax.parallel.hosts import from_main, is_main
 
 FREE = (
     "mesh.", "model.attention", "model.remat", "optimizer.micro_batch_size_per_device", "optimizer.logprob_chunk_size",
-    "rollout.chunk_size", "rollout.max_cache_bytes_per_device", "rollout.engine", "evaluation.batch_size",
+    "rollout.attention", "rollout.chunk_size", "rollout.max_cache_bytes_per_device", "rollout.engine",
+    "evaluation.batch_size",
     "reward.num_workers", "training.max_minutes", "training.checkpoint_every_", "training.keep_",
     "training.max_skipped_updates", "training.log_samples_every_steps", "training.allow_replaced_inputs", "logging.",
     "diagnostics.",

@@ -51,6 +51,7 @@ def test_every_problem_is_reported_at_once():
         ("model.dtype=bfloat16", "round small updates"),
         ("mesh.data=0", "mesh sizes must be positive"),
         ("seed=-1", "seed must not be negative"),
+        ("rollout.attention=kernels", "rollout.attention = 'kernels' is unknown .did you mean 'kernel'"),
         ("optimizer.name=muonn", "optimizer.name = 'muonn' is unknown .did you mean 'muon'"),
         ("optimizer.muon_momentum=1.0", "optimizer.muon_momentum must lie in .0, 1"),
         ("objective.sync_ref_model=True", "no reference to synchronise: objective.beta is 0"),

@@ -108,6 +108,13 @@ def test_drawn_logprobs_are_those_that_transformers_draws_from():
         assert not completions.drawn_logprobs[p, i, length:].any()
 
 
+def test_the_kernel_leads_to_the_same_tokens():
+    whole, kernel = (sample(eos_ids=EOS, chunk_size=4, attention=name) for name in ("whole", "kernel"))
+    assert len(np.unique(whole.lengths)) > 1
+    np.testing.assert_array_equal(kernel.tokens, whole.tokens)
+    np.testing.assert_allclose(kernel.logprobs, whole.logprobs, rtol=0, atol=1e-5)
+
+
 def test_a_draw_from_the_full_distribution_has_no_other_logprobs():
     assert free_run().drawn_logprobs is None
     assert sample(temperature=0.0, top_k=3).drawn_logprobs is None

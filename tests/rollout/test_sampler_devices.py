@@ -64,6 +64,11 @@ def test_passes_to_milestones_change_nothing_on_a_mesh(report, mesh):
     assert report[f"{mesh} in passes"] == report["whole"]
 
 
+def test_the_kernel_changes_nothing_on_a_mesh(report):
+    """Each device runs it on its own blocks and heads."""
+    assert report["by the kernel"] == report["(2, 2, 2)"]
+
+
 def test_reshaped_draws_do_not_depend_on_the_mesh(report):
     one, many = (report[f"{shape} reshaped"] for shape in MESHES[::2])
     assert one == many
@@ -132,6 +137,7 @@ def main():
     report["whole"] = on_devices((1, 1, 1), **(PASSES | {"chunk_size": 18}))
     report |= {f"{shape} in passes": in_passes(shape) for shape in MESHES}
     report["in chunks"] = on_devices((8, 1, 1), chunk_size=2)
+    report["by the kernel"] = on_devices((2, 2, 2), attention="kernel")
     report |= {f"{shape} reshaped": on_devices(shape, chunk_size=3, **RESHAPED) for shape in MESHES[::2]}
     print(json.dumps(report | {str(shape): on_devices(shape) for shape in MESHES}))
 
