@@ -39,7 +39,7 @@ MESHES = {
 def config(mesh):
     c = default_config()
     c.data.options = {"base": 3, "digits": 2, "num_train": 24, "num_test": 8}
-    c.model.hidden_size, c.model.intermediate_size, c.model.num_hidden_layers = 32, 32, 2
+    c.model.hidden_size, c.model.intermediate_size, c.model.num_hidden_layers = 32, 32, 1
     c.model.num_attention_heads, c.model.num_key_value_heads = 4, 4
     c.rollout.num_prompts, c.rollout.num_generations, c.selection.num_kept = 8, 8, 4
     c.rollout.max_prompt_length, c.rollout.max_completion_length = 5, 4

@@ -52,13 +52,20 @@ def server():
     made.stop()
 
 
+@pytest.fixture(scope="module")
+def kept():
+    """What one test leaves for the next."""
+    return {}
+
+
 @pytest.fixture
 def config(tiny, server, tmp_path) -> Config:
     tiny.rollout.engine = "pods_jax.rollout.http_engine:HttpEngine"
     tiny.rollout.engine_options = {
         "url": server.url, "folder": str(tmp_path / "weights"), "seeded": True, "backoff_s": 0.05, "attempts": 6,
     }  # fmt: skip
-    tiny.training.num_steps = 4
+    tiny.training.num_steps, tiny.training.eval_every_steps = 4, 0
+    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     tiny.reward.parts = {"truncated": 1.0}  # which an untrained policy earns now and then
     tiny.optimizer.learning_rate = 3e-3
     tiny.objective.importance_sampling_cap = 2.0
@@ -78,6 +85,15 @@ def largest_difference(found):
     return max(m[name] for m in found if m[name] is not None)
 
 
+@pytest.fixture
+def whole(kept, config, server, tmp_path):
+    """The steps of a run without faults, which is trained once, and the number of its requests."""
+    if not kept:
+        train(config, tmp_path / "whole", Reporter(quiet=True))
+        kept.update(steps=steps(tmp_path / "whole"), calls=len(server.requests))
+    return kept
+
+
 def test_a_run_trains_on_the_rollouts_of_a_server(config, server, tmp_path):
     train(config, tmp_path / "run", Reporter(quiet=True))
     found = steps(tmp_path / "run")
@@ -91,29 +107,27 @@ def test_a_run_trains_on_the_rollouts_of_a_server(config, server, tmp_path):
     assert json.loads((tmp_path / "weights" / "pods_jax_policy.json").read_text()) == {"version": 4}
 
 
-def test_faults_change_nothing(config, server, tmp_path):
+def test_faults_change_nothing(whole, config, server, tmp_path):
     """With seeds, and a server that names its random numbers by them, the run is the same to the bit."""
-    train(config, tmp_path / "whole", Reporter(quiet=True))
     server.faults = [None, "drop", 500, None, "half", "restart", *[None] * 12, "restart", None, 503]
     train(config, tmp_path / "faulty", Reporter(quiet=True))
     assert not server.faults
-    assert steps(tmp_path / "faulty") == steps(tmp_path / "whole")
+    assert steps(tmp_path / "faulty") == whole["steps"]
 
 
-def test_a_server_that_stays_away_is_one_line_and_the_run_goes_on_later(config, server, tmp_path):
-    train(config, tmp_path / "whole", Reporter(quiet=True))
-    calls = len(server.requests)
-    server.faults = [*[None] * (calls // 2), *["drop"] * 50]
+def test_a_server_that_stays_away_is_one_line_and_the_run_goes_on_later(whole, config, server, tmp_path):
+    server.faults = [*[None] * (whole["calls"] // 2), *["drop"] * 50]
     with pytest.raises(UserError, match=r"closed connection without response \(6 attempts\)"):
         train(config, tmp_path / "run", Reporter(quiet=True))
     assert 0 < len(steps(tmp_path / "run")) < 4
     server.faults = []
     train(config, tmp_path / "run", Reporter(quiet=True))
-    assert steps(tmp_path / "run") == steps(tmp_path / "whole")
+    assert steps(tmp_path / "run") == whole["steps"]
 
 
 def test_the_engine_may_change_when_a_run_goes_on(config, server, tmp_path):
     """A checkpoint of a run with a server is evaluated without one."""
+    config = dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, greedy=True))
     train(config, tmp_path / "run", Reporter(quiet=True))
     rollout = dataclasses.replace(config.rollout, engine="jit", engine_options=type(config.rollout.engine_options)())
     calls = len(server.requests)
