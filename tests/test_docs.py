@@ -15,6 +15,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import forked
 import jax
 import pytest
 import tokenizers
@@ -101,7 +102,7 @@ def test_the_library_example_of_the_readme_runs(tmp_path):
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
     assert code.count('"smollm2-135m"') == 1
     (tmp_path / "example.py").write_text(code.replace('"smollm2-135m"', repr(str(tmp_path / "model"))))
-    done = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
+    done = forked.run([tmp_path / "example.py"])
     assert done.returncode == 0, done.stderr
     assert re.match(r"\d+% right; kept \[.*\], advantages \[.*\]", done.stdout)
 

@@ -4,9 +4,9 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import jax
 import pytest
 import tokenizers
@@ -37,9 +37,7 @@ def save_model(folder: Path, model_type: str) -> None:
 
 def run(script: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     """A command of experiments/ in another folder, with this package on the path as if it were installed."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(ROOT / "experiments" / script), *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    return forked.run([ROOT / "experiments" / script, *arguments], cwd, os.environ | {"PYTHONPATH": str(ROOT)})
 
 
 @pytest.fixture

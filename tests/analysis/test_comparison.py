@@ -6,6 +6,7 @@ import sys
 from math import inf, nan
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from made_runs import make_run, make_study
@@ -80,8 +81,8 @@ def test_the_command_line(study, tmp_path):
 def test_bad_arguments_are_one_line_and_nothing_is_drawn(study, tmp_path):
     (tmp_path / "file").write_text("")
     for arguments in (["--out", tmp_path / "file"], ["--window", "0"], ["--target", "0"], ["--target", "90"]):
-        command = [sys.executable, ROOT / "experiments/figures.py", "--runs", study, "--out", tmp_path / "figs"]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+        command = [ROOT / "experiments/figures.py", "--runs", study, "--out", tmp_path / "figs"]
+        done = forked.run([*command, *arguments])
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "figs").exists()

@@ -26,6 +26,7 @@ OPTIONS = [
     "training.checkpoint_every_steps=0",
     "training.log_samples_every_steps=1",
     "warm_start.num_steps=50",
+    "evaluation.num_samples=0",  # greedy ones only
     "evaluation.num_prompts=33",  # not a multiple of the processes
     "reward.parts={'correctness': 1.0, 'truncated': 0.5}",  # so little warm start makes it wrong, but not always long
 ]

@@ -58,7 +58,7 @@ def test_chunks_change_nothing_on_a_mesh(report):
     assert report["in chunks"] == report["(8, 1, 1)"]
 
 
-@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("mesh", MESHES[1:], ids=str)
 def test_passes_to_milestones_change_nothing_on_a_mesh(report, mesh):
     """Each device computes again what its own rollouts had."""
     assert report[f"{mesh} in passes"] == report["whole"]
@@ -135,7 +135,7 @@ def main():
     report = {"collectives full": collectives(), "collectives reshaped": collectives(**RESHAPED)}
     report["collectives resumed"] = collectives(resumed=True, **RESHAPED)
     report["whole"] = on_devices((1, 1, 1), **(PASSES | {"chunk_size": 18}))
-    report |= {f"{shape} in passes": in_passes(shape) for shape in MESHES}
+    report |= {f"{shape} in passes": in_passes(shape) for shape in MESHES[1:]}
     report["in chunks"] = on_devices((8, 1, 1), chunk_size=2)
     report["by the kernel"] = on_devices((2, 2, 2), attention="kernel")
     report |= {f"{shape} reshaped": on_devices(shape, chunk_size=3, **RESHAPED) for shape in MESHES[::2]}

@@ -14,7 +14,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from pods_jax.config.schema import from_mapping
 from pods_jax.io import read_jsonl
-from pods_jax.training import Reporter, train
+from pods_jax.training import Reporter, stopping, train
 from pods_jax.training.stopping import Stopped, StopRequest
 
 RUN = """
@@ -117,9 +117,9 @@ train(from_mapping(json.loads(sys.argv[1]))[0], sys.argv[2], Reporter())
 """
 
 DEAF = """
-import contextlib, ctypes, signal, sys
+import contextlib, ctypes, runpy, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from pods_jax.training.stopping import StopRequest
+StopRequest = runpy.run_path(sys.argv[2])["StopRequest"]  # without the imports of its package
 
 with StopRequest(exit_code=75) as stop:
     with stop.at_once() if sys.argv[1] == "at once" else contextlib.nullcontext():
@@ -132,7 +132,7 @@ with StopRequest(exit_code=75) as stop:
 
 @pytest.mark.parametrize(("moment", "signals", "code"), [("at once", 1, 75), ("in a step", 2, 130)])
 def test_a_process_inside_a_compiler_is_heard_and_ended(moment, signals, code):
-    process = started(["-c", DEAF, moment])
+    process = started(["-c", DEAF, moment, stopping.__file__])
     wait_for(process, "ready")
     time.sleep(1)  # until it is deaf
     for _ in range(signals - 1):
