@@ -69,7 +69,7 @@ def tiny():
     c.rollout.max_prompt_length, c.rollout.max_completion_length = 5, 4
     c.optimizer.learning_rate = 1e-2
     c.training.num_steps, c.training.eval_every_steps, c.training.checkpoint_every_steps = 6, 3, 2
-    c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.batch_size = 8, 2, 8
+    c.evaluation.num_prompts, c.evaluation.num_samples, c.evaluation.greedy = 4, 8, False  # as a step: one program
     return c
 
 

@@ -65,7 +65,6 @@ def config(tiny, server, tmp_path) -> Config:
         "url": server.url, "folder": str(tmp_path / "weights"), "seeded": True, "backoff_s": 0.05, "attempts": 6,
     }  # fmt: skip
     tiny.training.num_steps, tiny.training.eval_every_steps = 4, 0
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     tiny.reward.parts = {"truncated": 1.0}  # which an untrained policy earns now and then
     tiny.optimizer.learning_rate = 3e-3
     tiny.objective.importance_sampling_cap = 2.0

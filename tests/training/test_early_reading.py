@@ -39,7 +39,6 @@ def turns(tiny):
     """A cache for a group, so that a round of four has four passes."""
     tiny.reward.parts = {"correctness": 1.0, "truncated": -0.5, "digits": 0.25}
     tiny.training.num_steps, tiny.training.eval_every_steps = 2, 0
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     tiny.training.checkpoint_every_steps = 1
     tokens = block_tokens(8, bucket(5), 4)
     tiny.rollout.max_cache_bytes_per_device = tokens * 2 * 4 * 8  # keys and values of one head of 8 numbers in float32

@@ -104,7 +104,6 @@ def test_evaluations_fall_on_the_first_step_after_each_period(tiny, tmp_path, mo
     """Steps of 30 seconds: a period of 75 ends in the steps that end at 90 and at 150."""
     monkeypatch.setattr(loop, "from_main", lambda _: 30.0)
     tiny.training.eval_every_steps, tiny.training.eval_every_minutes = 0, 1.25
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     train(built(tiny), tmp_path / "run", Reporter())
     assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0, 3, 5, 6]
 
@@ -115,7 +114,6 @@ def test_checkpoints_are_written_once_the_minutes_have_passed(tiny, tmp_path, mo
     saved = []
     monkeypatch.setattr(loop, "_save", lambda run, folder, checkpoints, step: saved.append(step))
     tiny.training.num_steps, tiny.training.eval_every_steps = 7, 0
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     tiny.training.checkpoint_every_steps, tiny.training.checkpoint_every_minutes = 0, 1.0
     train(built(tiny), tmp_path / "run", Reporter())
     assert saved == [2, 4, 6, 7]

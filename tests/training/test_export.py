@@ -21,7 +21,6 @@ from pods_jax.training.run import scratch_config
 
 def test_a_lora_run_is_exported_merged_and_as_an_adapter(tiny, tmp_path):
     tiny.lora.rank, tiny.training.num_steps = 2, 1
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     config, _ = from_mapping(tiny)
     with pytest.raises(UserError, match="holds no checkpoint"):
         export_checkpoint(config, tmp_path / "run", tmp_path / "out", Reporter())
@@ -59,7 +58,6 @@ def test_an_export_has_the_precision_and_the_ids_of_the_pretrained_model(tiny, t
     raw = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(raw | {"eos_token_id": [1, 2]}))
     tiny.model.path, tiny.training.num_steps, tiny.lora.rank = str(source), 1, 2
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     config, _ = from_mapping(tiny)
     train(config, tmp_path / "run", Reporter())
     export_checkpoint(config, tmp_path / "run", tmp_path / "out", Reporter(), dtype=dtype)

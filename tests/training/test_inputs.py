@@ -111,7 +111,6 @@ def on_files(tiny, tmp_path):
     tiny.data.system_prompt = ""
     tiny.rollout.max_prompt_length = 64
     tiny.training.num_steps = 2
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     return tiny
 
 

@@ -112,7 +112,6 @@ def longer(tiny):
     tiny.training.num_steps, tiny.training.checkpoint_every_steps = 24, 2
     tiny.training.eval_every_steps, tiny.training.log_samples_every_steps = 4, 3
     tiny.warm_start.num_steps, tiny.warm_start.batch_size = 50, 8
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     return tiny
 
 

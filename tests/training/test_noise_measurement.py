@@ -21,7 +21,6 @@ def measured(tiny):
     tiny.diagnostics.noise_scale_every_steps, tiny.diagnostics.noise_scale_num_prompts = 2, 6
     tiny.objective.beta, tiny.objective.entropy_coef = 0.1, 0.01  # all groups have gradients
     tiny.training.num_steps = 5
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     return tiny
 
 

@@ -29,7 +29,6 @@ from pods_jax.training.step import collect_groups, train_step
 def config(tiny):
     tiny.objective.beta, tiny.objective.kl_penalty = 0.25, "reward"
     tiny.training.num_steps, tiny.training.eval_every_steps = 3, 0
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     config, problems = from_mapping(tiny)
     assert not problems
     return config
@@ -138,7 +137,6 @@ def test_the_reference_follows_the_policy_as_in_trl(tiny):
 def test_a_reference_that_follows_is_in_the_checkpoint(tiny, tmp_path):
     """A run that goes on from step 4 ends as one that was never stopped."""
     tiny.objective.beta, tiny.objective.sync_ref_model, tiny.objective.ref_model_sync_steps = 0.1, True, 2
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     config, _ = from_mapping(tiny)
     train(config, tmp_path / "run", Reporter())
     whole = untimed(read_run(tmp_path / "run").metrics[-1])

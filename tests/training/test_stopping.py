@@ -61,7 +61,6 @@ def stopped_run(config, workdir, step):
 
 def test_a_stopped_run_goes_on_to_the_same_end(tiny, tmp_path):
     """It does not evaluate where it stops, between two evaluations: the time may be short."""
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     stopped_run(tiny, tmp_path / "run", 4)
     assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0, 3]
     config, _ = from_mapping(tiny)
@@ -87,7 +86,6 @@ def starts(folder):
 
 def test_before_the_first_step_a_signal_ends_the_run_and_the_same_command_starts_again(tiny, tmp_path):
     tiny.training.num_steps = 1
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     done = signalled_run(tiny, tmp_path / "run", 0)
     assert "SIGTERM: stopping\n" in done.stderr
     assert "stopped  by SIGTERM, with nothing to save; the same command starts again" in done.stdout

@@ -159,7 +159,6 @@ def test_stopping_early_ends_what_runs(fake, tmp_path, monkeypatch):
 def test_a_sweep_of_two_runs_from_the_command_line(tiny, tmp_path):
     """Two seeds train while another setting fails; then there is nothing to do; the exit code tells."""
     tiny.training.num_steps, tiny.training.eval_every_steps = 2, 0
-    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 4, 8, False  # as in a step
     config = tmp_path / "tiny.py"
     config.write_text(
         f"import json\nfrom ml_collections import ConfigDict\n\ndef get_config():\n"
