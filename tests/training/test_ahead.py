@@ -215,7 +215,7 @@ def test_an_error_of_the_next_generation_ends_the_run(ahead, tmp_path):
     ahead.rollout.engine = "test_ahead:FailingEngine"
     FailingEngine.left = 3
     ahead.training.eval_every_steps = 0
-    ahead.evaluation.num_samples = 0
+    ahead.evaluation.num_samples, ahead.evaluation.greedy = 0, True
     config = built(ahead)
     with pytest.raises(UserError, match="the server is gone"):
         train(config, tmp_path / "run", Reporter(quiet=True))

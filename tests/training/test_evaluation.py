@@ -24,7 +24,8 @@ def built(config):
 @pytest.fixture
 def trained(tiny):
     """A policy that is right now and then."""
-    tiny.warm_start.num_steps, tiny.evaluation.num_samples = 60, 4
+    tiny.warm_start.num_steps = 60
+    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 8, 4, True
     return tiny
 
 
@@ -56,6 +57,7 @@ def test_the_same_set_under_a_prefix_has_the_same_scores(trained, tmp_path, caps
 
 def test_completions_do_not_depend_on_the_batches(tiny):
     """A problem's random numbers are named by its place in the set, and the policy is uncertain enough to show it."""
+    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 8, 2, True
     found = []
     for size in (8, 3):
         tiny.evaluation.batch_size = size

@@ -61,5 +61,5 @@ def test_a_run_whose_update_does_not_fit_says_so_and_goes_on(tiny, tmp_path, mon
     tiny.optimizer.micro_batch_size_per_device = 4
     assert train(built(tiny), tmp_path / "run", Reporter())["steps"] == 2
     monkeypatch.setattr("pods_jax.training.evaluation.evaluate", take_a_petabyte)
-    with pytest.raises(UserError, match=r"out of memory .* evaluation.batch_size = 8"):
+    with pytest.raises(UserError, match=r"out of memory .* evaluation.batch_size = 64"):
         evaluate_checkpoint(built(tiny), tmp_path / "run", Reporter())

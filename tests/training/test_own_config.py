@@ -43,6 +43,7 @@ def call(monkeypatch, capsys):
 def trained(tiny, tmp_path):
     tiny.training.num_steps = 2
     tiny.training.eval_every_steps = 0
+    tiny.evaluation.num_prompts, tiny.evaluation.num_samples, tiny.evaluation.greedy = 8, 2, True
     config = from_mapping(tiny)[0]
     train(config, tmp_path / "run", Reporter(quiet=True))
     return config, tmp_path / "run"

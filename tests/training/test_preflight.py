@@ -71,7 +71,7 @@ def test_a_dry_run_says_what_comes_from_where(tiny, tmp_path, capsys):
         "rollout.num_generations = 8",
         "model    from scratch",
         "prompts  training: 24 from a generator, 5 to 5 tokens",
-        "prompts  others: 8 from a generator",
+        "prompts  others: 4 from a generator",
         f"workdir  {tmp_path / 'run'}",
     ):
         assert part in out

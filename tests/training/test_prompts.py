@@ -224,6 +224,7 @@ def test_keys_that_do_not_fit_are_named(system_role, rank, path):
 
 
 def test_fewer_test_problems_are_spread_over_the_file_and_always_the_same(tiny):
+    tiny.evaluation.num_prompts = 8
     whole = load_data(from_mapping(tiny)[0]).test.examples
     tiny.evaluation.num_prompts = 5
     few, again = (load_data(from_mapping(tiny)[0]).test.examples for _ in range(2))

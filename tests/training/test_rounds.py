@@ -117,7 +117,7 @@ def test_no_sample_is_asked_for_twice_in_a_step():
 def test_an_allocator_that_does_nothing_does_not_loop(juggled, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Juggler, "requests", lambda self, stream: [])
     monkeypatch.setattr(Juggler, "observe", lambda self, groups: [])
-    juggled.evaluation.num_samples = 0
+    juggled.evaluation.num_samples, juggled.evaluation.greedy = 0, True
     assert train(built(juggled), tmp_path / "run", Reporter())["steps"] == 0
     assert "'juggler' neither asks for rollouts nor hands over groups" in capsys.readouterr().out
 
