@@ -24,7 +24,7 @@ def test_a_run_is_in_the_file_and_goes_on_under_the_same_name(offline, tmp_path)
     name = (tmp_path / "run" / "wandb_run_id").read_text()
     (file,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
     content = file.read_bytes()
-    for part in ("selection/kept_variance", "eval/greedy_accuracy", "max_completion_length", "a project", name):
+    for part in ("selection/kept_variance", "eval/accuracy", "max_completion_length", "a project", name):
         assert part.encode() in content
     assert b"rollouts kept" in b"".join(f.read_bytes() for f in file.parent.rglob("*.html"))
     offline.logging.wandb = "another project"
