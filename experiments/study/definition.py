@@ -237,13 +237,13 @@ QUICK = Study(
     parts={
         "main": Part(("grpo_ga", "grpo", "pods"), range(2), ("main",)),
         "ablations": Part(("n=32", "m=4"), range(1), _ABLATION_TABLES),
-        "larger": Part(("larger-grpo_ga", "larger-pods"), range(1), ("larger",)),
-        "allocation": Part(("mixed-grpo", "mixed-pilot_commit"), range(1), ("allocation",)),
+        "larger": Part(("larger-grpo_ga", "larger-grpo", "larger-pods"), range(1), ("larger",)),
+        "allocation": Part(("mixed-grpo", "mixed-dapo", "mixed-pilot_commit"), range(1), ("allocation",)),
         "small_batch": Part(("small-grpo", "small-dapo"), range(1), ("small_batch",)),
     },
     costs={
         "costs": ("grpo_ga", "grpo", "pods", "n=32", "m=4"),
-        "costs_larger": ("larger-grpo_ga", "larger-pods"),
+        "costs_larger": ("larger-grpo_ga", "larger-grpo", "larger-pods"),
     },
     micro_batches=(16,),
     cost_rounds=2,
