@@ -37,6 +37,11 @@ def run(
         return subprocess.CompletedProcess(arguments, code, *(Path(file).read_text() for file in files))
 
 
+def started(arguments: Sequence[str | Path], env: Mapping[str, str]) -> subprocess.CompletedProcess:
+    """The same, by a Python of its own."""
+    return subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True)
+
+
 @functools.cache
 def _parent() -> subprocess.Popen:
     """It ends before this process, or else when its standard input does. Nothing is set in its JAX."""

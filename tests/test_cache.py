@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -21,11 +19,6 @@ print(float(jax.jit(lambda x: x * 2.0)(4.0)), sum(hits))
 """
 
 
-def started(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess:
-    """A Python of its own."""
-    return subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True)
-
-
 def run(folder: Path, python=forked.run, **settings: str) -> str:
     environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     done = python(["-c", PROGRAM], env=environment | {"PODS_JAX_CACHE": str(folder), **settings})
@@ -35,8 +28,8 @@ def run(folder: Path, python=forked.run, **settings: str) -> str:
 
 
 def test_the_next_process_loads_what_one_compiled(tmp_path):
-    assert run(tmp_path, started) == "8.0 0"
-    assert run(tmp_path, started) == "8.0 1"
+    assert run(tmp_path, forked.started) == "8.0 0"
+    assert run(tmp_path, forked.started) == "8.0 1"
     [folder] = (tmp_path / "programs").iterdir()
     assert folder.stat().st_mode & 0o077 == 0
 

@@ -11,8 +11,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -69,11 +67,6 @@ class Runs:
         return kills
 
 
-def started(arguments, env):
-    """A Python of its own."""
-    return subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True)
-
-
 def typical_seconds(workdir):
     """Mean seconds of each phase."""
     records = read_jsonl(workdir / "metrics.jsonl") + read_jsonl(workdir / "eval.jsonl")
@@ -96,7 +89,7 @@ def final_arrays(workdir):
 
 def assert_same_end_after_kills(config, folder, number, phases=PHASES, seed=0):
     runs = Runs(config, folder)
-    assert runs.live(runs.whole, python=started)  # sets have another order than in the killed run
+    assert runs.live(runs.whole, python=forked.started)  # sets have another order than in the killed run
     kills = runs.kill_often(number, phases, random.Random(seed))
     assert kills.total() == number, f"the run ended after {dict(kills)}: give it more steps"
     for log in LOGS:
