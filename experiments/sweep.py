@@ -38,7 +38,7 @@ def main() -> None:
         for index, run in enumerate(runs):
             print(f"{index:4} {run.state():9} {run.name}")
         return
-    failed = sweep.work_off(workers, runs)
+    failed = sweep.work_off(workers.run, runs)
     results = sweep.table(runs)
     _print_table(results)
     if args.json:

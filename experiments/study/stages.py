@@ -14,6 +14,7 @@ from study.extents import Extent
 from study.regime import Regime
 from study.step_costs import measure
 from study.tables import Numbers
+from study.workers import Workers
 
 COSTS = "costs"
 """Name of the stage that measures step costs, beside the names of the study's parts."""
@@ -34,7 +35,7 @@ def make_runs(
       the problem of each run that failed, by name.
 
     Args:
-      workers: runs at a time, each on a core of its own.
+      workers: runs at a time, each on its share of the cores.
       num_seeds: only the first seeds of each part; None: all.
     """
     runs = [run for part in parts for run in runs_of(study, part, workdir, num_seeds)]
@@ -42,12 +43,14 @@ def make_runs(
     if not runs:
         return {}
     sweep.check([run for run in runs if run.state() != "finished"])
-    train = Path(__file__).parents[1] / "train.py"
-    failed = sweep.work_off(sweep.Sweep(train, workers, cores_per_run=1), runs)
-    for run in runs:
-        if run.state() == "finished":
-            named = {"variant": run.group, "seed": run.seed}
-            write_curve_file(_file_of(run, out), named, run.overrides, run.workdir, metric="accuracy")
+    failed = {}
+    with Workers(workers) as pool:
+        for run, problem in sweep.make(pool.run, runs):
+            if problem:
+                failed[run.name] = problem
+            else:
+                named = {"variant": run.group, "seed": run.seed}
+                write_curve_file(_file_of(run, out), named, run.overrides, run.workdir, metric="accuracy")
     return failed
 
 

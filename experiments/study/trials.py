@@ -1,7 +1,7 @@
 """Trials: runs of one setting, method, learning rate and seed; the order in which they are made, and their records."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,16 +143,16 @@ def _trial(file: Path, run: Mapping[str, Any]) -> Trial:
         raise UserError(f"{file} is no record of a trial: {error}") from error
 
 
-Make = Callable[[Sequence[tuple[Trial, tuple[str, ...]]]], Mapping[Trial, Path | str]]
-"""Makes the runs of trials with their overrides; returns each one's workdir, or what went wrong."""
+Make = Callable[[Sequence[tuple[Trial, tuple[str, ...]]]], Iterable[tuple[Trial, Path | str]]]
+"""Makes the runs of trials with their overrides; yields each, when it is over, with its workdir or what went wrong."""
 
 
-def make_all(extent: Extent, folder: Path, make: Make, at_a_time: int = 1) -> dict[str, str]:
-    """Makes every trial that has no record, some at a time; stops where one fails.
+def make_all(extent: Extent, folder: Path, make: Make, at_a_time: int | None = 1) -> dict[str, str]:
+    """Makes every trial that has no record, some at a time; stops after those among which one fails.
 
     Args:
-      folder: of the records.
-      at_a_time: largest number of trials that `make` gets together.
+      folder: of the records, each of which is written as soon as its run is over.
+      at_a_time: largest number of trials that `make` gets together; None: all that can be named.
 
     Returns:
       what went wrong, by name; empty if nothing did.
@@ -160,7 +160,7 @@ def make_all(extent: Extent, folder: Path, make: Make, at_a_time: int = 1) -> di
     failed: dict[str, str] = {}
     while not failed and (trials := next_trials(extent, read_records(extent, folder))[:at_a_time]):
         overrides = {trial: overrides_of(extent, trial) for trial in trials}
-        for trial, made in make(list(overrides.items())).items():
+        for trial, made in make(list(overrides.items())):
             if isinstance(made, str):
                 failed[trial.name] = made
             else:

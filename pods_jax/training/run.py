@@ -45,6 +45,9 @@ from pods_jax.training.reference import Scorer, make_scorer
 from pods_jax.training.turns import check_environment, generate_turns
 from pods_jax.training.warm_start import OnStep, warm_started_params
 
+KEPT = 8
+"""Programs of a kind that a process keeps: its runs share them, also those of methods that take turns."""
+
 
 @dataclasses.dataclass
 class Run:
@@ -257,7 +260,7 @@ def update_function(config: Config, model: Decoder, mesh: jax.sharding.Mesh, **o
     )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=KEPT)
 def _update(
     model: Decoder, optimizer: OptimizerConfig, num_updates: int, objective: ObjectiveConfig, **options: Any
 ) -> Callable:
@@ -266,14 +269,21 @@ def _update(
     return make_update(model, make_optimizer(optimizer, num_updates), objective, chunk_size=chunk_size, **options)
 
 
-@functools.lru_cache(maxsize=1)
 def group_gradients_of(config: Config, model: Decoder, mesh: jax.sharding.Mesh) -> GroupGradients:
     """The gradients of single groups in the loss of a config."""
-    loss = BatchLoss(
+    return _group_gradients(
         model.clone(activations=batch_sharding(mesh)), config.objective, config.rollout.temperature,
-        config.optimizer.logprob_chunk_size, config.rollout.max_completion_length, config.lora.scale,
-        weight_shardings(trained_weights(model.config, config.lora), mesh),
+        config.optimizer.logprob_chunk_size, config.rollout.max_completion_length, config.lora, mesh,
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _group_gradients(
+    model: Decoder, objective: ObjectiveConfig, temperature: float, chunk_size: int | None, length: int,
+    lora: LoraConfig, mesh: jax.sharding.Mesh,
+) -> GroupGradients:  # fmt: skip
+    shardings = weight_shardings(trained_weights(model.config, lora), mesh)
+    loss = BatchLoss(model, objective, temperature, chunk_size, length, lora.scale, shardings)
     return make_group_gradients(loss, mesh)
 
 
@@ -319,7 +329,7 @@ def init_sharded(
     return _initialiser(config, lora, mesh, dtype)(key)
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=KEPT)
 def _initialiser(config: ModelConfig, lora: LoraConfig, mesh: jax.sharding.Mesh, dtype: str) -> Callable:
     """One for all seeds, so that a process compiles it once."""
     weights = trained_weights(config, lora)

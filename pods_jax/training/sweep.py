@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,7 @@ class Sweep:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def run(self, runs: Sequence[SweepRun]) -> Iterator[tuple[SweepRun, str | None]]:
+    def run(self, runs: Sequence[SweepRun]) -> Generator[tuple[SweepRun, str | None], None, None]:
         """Yields each run when it is over, with what went wrong or None. Stopping early ends what still runs."""
         threads = ThreadPoolExecutor(self._workers, thread_name_prefix="sweep")
         try:
@@ -218,22 +218,30 @@ class Sweep:
                 process.terminate()
 
 
-def work_off(sweep: Sweep, runs: Sequence[SweepRun]) -> dict[str, str]:
-    """Works off what is not finished, a printed line for each; returns what went wrong by run.
+Runner = Callable[[Sequence[SweepRun]], Generator[tuple[SweepRun, str | None], None, None]]
+"""Makes runs, as `Sweep.run` does; closing the generator ends the runs that are under way."""
+
+
+def make(runner: Runner, runs: Sequence[SweepRun]) -> Iterator[tuple[SweepRun, str | None]]:
+    """Yields each run, those that are finished already first, with what went wrong or None; prints a line for each.
 
     SIGTERM ends the runs that are under way too, which would outlive this process.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     todo = [run for run in runs if run.state() != "finished"]
     print(f"sweep    {len(runs)} run(s), {len(runs) - len(todo)} finished, {len(todo)} to do", flush=True)
-    failed = {}
+    yield from ((run, None) for run in runs if run not in todo)
     start_s = time.perf_counter()
-    with contextlib.closing(sweep.run(todo)) as results:  # closing it ends the runs that are under way
+    with contextlib.closing(runner(todo)) as results:
         for done, (run, problem) in enumerate(results, start=1):
             minutes = (time.perf_counter() - start_s) / 60
             print(f"[{done}/{len(todo)}, {minutes:.1f} min] {run.name}: {problem or 'done'}", flush=True)
-            failed |= {run.name: problem} if problem else {}
-    return failed
+            yield run, problem
+
+
+def work_off(runner: Runner, runs: Sequence[SweepRun]) -> dict[str, str]:
+    """Makes what is not finished; returns what went wrong by run."""
+    return {run.name: problem for run, problem in make(runner, runs) if problem}
 
 
 # ---------------------------------------------------------------- results

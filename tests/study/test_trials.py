@@ -104,7 +104,7 @@ def test_a_study_goes_on_from_its_records(tmp_path):
     def make(trials):
         [(trial, _)] = trials
         runs.append(trial)
-        return {trial: finished_run(tmp_path / "work" / trial.name) if len(runs) % 4 else "no luck"}
+        yield trial, finished_run(tmp_path / "work" / trial.name) if len(runs) % 4 else "no luck"
 
     records = tmp_path / "records"
     records.mkdir()
@@ -121,7 +121,7 @@ def test_several_trials_are_made_at_a_time_as_far_as_they_can_be_named(tmp_path)
 
     def make(trials):
         sizes.append(len(trials))
-        return {t: finished_run(tmp_path / "work" / t.name) for t, _ in trials}
+        return [(t, finished_run(tmp_path / "work" / t.name)) for t, _ in trials]
 
     (tmp_path / "records").mkdir()
     make_all(EXTENT, tmp_path / "records", make, at_a_time=4)
