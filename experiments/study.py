@@ -57,9 +57,11 @@ def main() -> None:
         if stages.COSTS in parts:
             stages.measure_costs(study, workdir)
         if stages.SMOLLM2 in parts:
-            failed |= make_trials(extent, workdir / stages.SMOLLM2, records[stages.SMOLLM2])
+            failed |= make_trials(extent.cut(args.seeds), workdir / stages.SMOLLM2, records[stages.SMOLLM2])
         if stages.REGIME in parts:
-            failed |= regime_stages.make_regime(regimes, workdir / stages.REGIME, records[stages.REGIME], args.workers)
+            failed |= regime_stages.make_regime(
+                regimes, workdir / stages.REGIME, records[stages.REGIME], args.workers, args.seeds
+            )
     results = stages.write_results(study, extent, regimes, parts, workdir, records, out, args.document)
     if args.json:
         print_json({"failed": failed, "results": results})
@@ -73,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="tiny and few runs; the numbers mean nothing")
     add("--workdir", type=Path, help="the folder of all workdirs (default: runs/study, with --quick runs/study-quick)")
     add("--workers", type=int, default=2, help="runs at a time, each on a core of its own (default: 2)")
-    add("--seeds", type=int, metavar="N", help="only the first N seeds of each part (default: all)")
+    add("--seeds", type=int, metavar="N", help="only the first N of each part's reported seeds (default: all)")
     add("--records", type=Path, help="where small files are, in smollm2/ and regime/ (default: docs/results)")
     add("--no-runs", action="store_true", help="tables and figures of what is there")
     add("--from-numbers", action="store_true", help="tables and figures of the JSON files in --out, without runs")

@@ -70,3 +70,7 @@ class Extent:
     def setting(self, name: str) -> Setting:
         """The setting of a name."""
         return next(setting for setting in self.settings if setting.name == name)
+
+    def cut(self, num_seeds: int | None) -> "Extent":
+        """The same with only the first seeds of those that are reported; None: all."""
+        return dataclasses.replace(self, seeds=self.seeds[:num_seeds])

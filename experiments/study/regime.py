@@ -80,8 +80,8 @@ class Regime:
     tasks: Sequence[Task]
     num_seeds: int = 10
     num_tuning_seeds: int = 3
-    first_rate: float = 5e-4
-    lowest_rate: float = 2.5e-4
+    first_rate: float = 2.5e-4
+    lowest_rate: float = 3.125e-5
     highest_rate: float = 1e-3
     num_evaluations: int = 16
     num_measurements: int = 4
@@ -165,6 +165,7 @@ FULL = Regime(
             | {
                 "data.options": _ADDITION | {"chatter": CHATTER},
                 "rollout.max_completion_length": 8 + CHATTER,
+                "warm_start.learning_rate": 1e-3,  # with 2e-3, answers stay at 2 % right, however long it lasts
             },
             METHODS,
             PROMPTS,

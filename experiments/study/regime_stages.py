@@ -19,15 +19,20 @@ from study.trial_runs import make_trials
 from study.warm_starts import accepted
 
 
-def make_regime(regime: Regime, workdir: Path, records: Path, workers: int) -> dict[str, str]:
-    """Makes all that has no record; returns the problems of the runs that failed, by name."""
+def make_regime(
+    regime: Regime, workdir: Path, records: Path, workers: int, num_seeds: int | None = None
+) -> dict[str, str]:
+    """Makes all that has no record; returns the problems of the runs that failed, by name.
+
+    num_seeds: only the first seeds of those that are reported; None: all.
+    """
     failed = {}
     make_folder(records, "folder of records")
     for task in regime.tasks:
         _seeds(regime, task, records, measuring=True)
         _measure_costs(regime, task, records)
     for task in regime.tasks:
-        extent = extent_of(regime, task, records)
+        extent = extent_of(regime, task, records).cut(num_seeds)
         failed |= make_trials(extent, workdir, trial_folder(task, records), workers)
     return failed
 
