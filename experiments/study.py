@@ -8,8 +8,9 @@
 Parts: `main` (methods), `ablations` (n, m, statistics), `larger` (a policy of ten times the parameters), `allocation`
 (who gets rollouts), `small_batch` (the same with a quarter of the prompts in a step), `smollm2` (methods on a language
 model; days), `regime` (where PODS and Pilot-Commit pay, beside what the noise scale predicts; hours), `costs` (seconds
-per step, of which all times are made: the machine must be quiet; `regime` measures its own). The comparisons are data,
-in `experiments/study/definition.py`, `smollm2.py` and `regime.py`; docs/results.md has the results.
+per step, of which all times are made: the machine must be quiet; `smollm2` and `regime` measure their own). The
+comparisons are data, in `experiments/study/definition.py`, `smollm2.py` and `regime.py`; docs/results.md has the
+results.
 
 A finished run leaves a small file in OUT/runs (those of smollm2 and regime: in --records), of which tables and figures
 are made; a run whose file is there is not made again, so that a study goes on in another clone. --json ends with one
@@ -39,8 +40,8 @@ def main() -> None:
         raise UserError(f"no document {args.document}")
     from study import regime, regime_stages, stages
     from study.definition import FULL, QUICK
-    from study.smollm2 import FULL_EXTENT, QUICK_EXTENT
-    from study.trial_runs import make_trials
+    from study.smollm2 import COST_ROUNDS, FULL_EXTENT, QUICK_EXTENT
+    from study.smollm2_stages import make_smollm2
 
     if args.from_numbers:
         stages.write_from_numbers(out, args.document)
@@ -57,7 +58,8 @@ def main() -> None:
         if stages.COSTS in parts:
             stages.measure_costs(study, workdir)
         if stages.SMOLLM2 in parts:
-            failed |= make_trials(extent.cut(args.seeds), workdir / stages.SMOLLM2, records[stages.SMOLLM2])
+            rounds = 1 if args.quick else COST_ROUNDS
+            failed |= make_smollm2(extent.cut(args.seeds), workdir / stages.SMOLLM2, records[stages.SMOLLM2], rounds)
         if stages.REGIME in parts:
             failed |= regime_stages.make_regime(
                 regimes, workdir / stages.REGIME, records[stages.REGIME], args.workers, args.seeds

@@ -238,11 +238,12 @@ def _num_trial_intervals(table: Numbers) -> int:
 
 def _trial_rows(table: Numbers) -> str:
     thresholds = [str(t) for t in table["thresholds"]]
-    head = ["method", "n -> m", "rate", "seeds", "before", "after the last step", "rollouts in all"]
+    head = ["method", "n -> m", "rate", "seeds", "s per step", "before", "after the last step", "rollouts in all"]
     head += [f"rollouts (steps) to {_percent(t)}" for t in thresholds]
     rows = [
         [
             METHODS[name].look.label, f"{r['n']} -> {r['m']}", f"{r['rate']:g}", len(r["seeds"]),
+            f"{r['step_seconds']:.2f}" if "step_seconds" in r else "-",
             _percent_interval(r["first"]), _percent_interval(r["last"]), f"{r['budget']['rollouts']:,.0f}",
         ]
         + [_trial_spent(r["to"][t]) for t in thresholds]
@@ -261,15 +262,18 @@ def _trial_spent(found: Numbers) -> str:
 
 
 def _trial_ratio_table(baseline: str, by_method: Mapping[str, Numbers], thresholds: Sequence[float]) -> str:
-    costs = list(next(iter(next(iter(by_method.values())).values())))
+    costs = max((list(found[str(thresholds[0])]) for found in by_method.values()), key=len)
     head = [f"cost of {METHODS[baseline].look.label} over that of"]
     head += [f"{cost} to {_percent(t)}" for t in thresholds for cost in costs]
     rows = [
-        [METHODS[name].look.label]
-        + [_interval(found[str(t)][c], found[str(t)][c]["pairs"]) for t in thresholds for c in costs]
+        [METHODS[name].look.label] + [_cost_ratio(found[str(t)].get(c)) for t in thresholds for c in costs]
         for name, found in by_method.items()
     ]
     return _table(head, rows)
+
+
+def _cost_ratio(found: Numbers | None) -> str:
+    return _interval(found, found["pairs"]) if found else "-"
 
 
 def _rates(tuning: Mapping[str, Mapping[str, float]]) -> str:

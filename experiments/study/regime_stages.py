@@ -1,20 +1,16 @@
 """Stages of the map of regimes: accepted warm starts, step costs, and the trials that they define."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
 
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder, read_json, write_atomic
-from pods_jax.processor import processor_name
 from pods_jax.training import Reporter, evaluate_model
 from study.extents import Extent
 from study.regime import Regime, Task, costs_of
-from study.step_costs import median_interval, time_steps
+from study.step_costs import summary_of_steps
 from study.trial_runs import make_trials
 from study.warm_starts import accepted
 
@@ -84,16 +80,9 @@ def _measure_costs(regime: Regime, task: Task, records: Path) -> None:
         return
     [seed, *_] = _seeds(regime, task, records)
     configs = {name: load_config(task.spec, _texts(keys | {"warm_start.seed": seed})) for name, keys in costs_of(task)}
-    before = os.getloadavg()[0]
     print(f"costs    {task.name}: {len(configs)} methods and sizes", flush=True)
-    times = time_steps(configs, regime.cost_rounds, lambda step: None)
-    seconds = {
-        name: {phase: float(np.median([t[phase] for t in steps])) for phase in steps[0]}
-        | {"step_interval": median_interval([t["step"] for t in steps])}
-        for name, steps in times.items()
-    }
-    machine = {"machine": processor_name(), "load": [before, os.getloadavg()[0]], "rounds": regime.cost_rounds}
-    write_atomic(file, json.dumps(machine | {"seconds": seconds}, indent=1) + "\n")
+    costs = summary_of_steps(configs, regime.cost_rounds, lambda step: None)
+    write_atomic(file, json.dumps(costs, indent=1) + "\n")
 
 
 def _cost_file(task: Task, records: Path) -> Path:

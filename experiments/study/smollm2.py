@@ -55,6 +55,9 @@ def _setting(task: str, num_prompts: int) -> Setting:
     return Setting(f"{task}-P{num_prompts}", f"{SPEC}:chain_sum", keys, THRESHOLDS)
 
 
+COST_ROUNDS = 11
+"""Timed steps of each method."""
+
 FULL_EXTENT = Extent(
     [_setting(task, num_prompts) for task in _TASKS for num_prompts in (1, 4)],
     METHODS,

@@ -7,7 +7,7 @@ from pathlib import Path
 from pods_jax.errors import UserError
 from pods_jax.io import finite, read_json
 from pods_jax.training import sweep
-from study import document, plots, regime_stages, regime_tables, tables, trial_tables, trials
+from study import document, plots, regime_stages, regime_tables, smollm2_stages, tables, trial_tables, trials
 from study.curve_files import read_curve_file, write_curve_file
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
 from study.extents import Extent
@@ -123,7 +123,7 @@ def write_results(
         results[name] = tables.cost_table(measured)
     if SMOLLM2 in parts:
         found = trials.read_records(extent, records[SMOLLM2])
-        results[SMOLLM2] = trial_tables.trial_table(extent, found)
+        results[SMOLLM2] = trial_tables.trial_table(extent, found, smollm2_stages.step_seconds(records[SMOLLM2]))
         plots.draw_trials(extent, found, out)
     if REGIME in parts:
         results[REGIME] = regime_results(regime, records[REGIME])

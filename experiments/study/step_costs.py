@@ -71,6 +71,24 @@ def time_steps(
     return times
 
 
+def summary_of_steps(configs: Mapping[str, Config], rounds: int, on_round: Callable[[int], None]) -> dict[str, Any]:
+    """The step costs of some configs, with the machine that they were measured on.
+
+    Returns:
+      "machine", "load" (the system's mean load before and after), "rounds", and "seconds": by config the median of each
+      phase and of the whole "step", and its "step_interval" (`median_interval`).
+    """
+    before = os.getloadavg()[0]
+    times = time_steps(configs, rounds, on_round)
+    seconds = {
+        name: {phase: float(np.median([t[phase] for t in steps])) for phase in steps[0]}
+        | {"step_interval": median_interval([t["step"] for t in steps])}
+        for name, steps in times.items()
+    }
+    load = [before, os.getloadavg()[0]]
+    return {"machine": processor_name(), "load": load, "rounds": rounds, "seconds": seconds}
+
+
 def _timed(run: Run, step: int) -> StepSeconds:
     run.clock.take()
     start = time.perf_counter()

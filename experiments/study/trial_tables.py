@@ -21,13 +21,16 @@ COSTS = {"steps": "step", "rollouts": "rollouts/generated", "tokens": "tokens/ge
 BASELINES = ("grpo", "grpo_ga")
 
 
-def trial_table(extent: Extent, records: Records) -> Numbers:
-    """All results by setting (see `_setting_table`), those of settings without a reported run left out."""
-    tables = {s.name: _setting_table(extent, s, records) for s in extent.settings}
+def trial_table(extent: Extent, records: Records, step_seconds: Mapping[str, Mapping[str, float]]) -> Numbers:
+    """All results by setting (see `_setting_table`), those of settings without a reported run left out.
+
+    step_seconds: by setting and method, where they were measured.
+    """
+    tables = {s.name: _setting_table(extent, s, records, step_seconds.get(s.name, {})) for s in extent.settings}
     return {name: table for name, table in tables.items() if table["rows"]}
 
 
-def _setting_table(extent: Extent, setting: Setting, records: Records) -> Numbers:
+def _setting_table(extent: Extent, setting: Setting, records: Records, step_seconds: Mapping[str, float]) -> Numbers:
     """Results of one setting.
 
     Returns:
@@ -37,6 +40,9 @@ def _setting_table(extent: Extent, setting: Setting, records: Records) -> Number
     runs = {method: reported(extent, setting.name, method, records) for method in extent.methods}
     present = {method: found for method, found in runs.items() if found}
     rows = {method: _row(extent.methods[method], found, setting.thresholds) for method, found in present.items()}
+    for method, row in rows.items():
+        if method in step_seconds:
+            _add_seconds(row, step_seconds[method])
     return {
         "thresholds": list(setting.thresholds),
         "hours": sum(r.hours for t, r in records.items() if t.setting == setting.name),
@@ -106,6 +112,17 @@ def _to(runs: Mapping[int, Record], threshold: float, cost: str) -> Numbers:
     return dataclasses.asdict(geometric_mean(reached)) | {"by_seed": by_seed}
 
 
+def _add_seconds(row: Numbers, of_step: float) -> None:
+    """Adds the cost "seconds" to a method's results, that of its steps."""
+    row["step_seconds"] = of_step
+    row["budget"]["seconds"] = row["budget"]["steps"] * of_step
+    for by_cost in row["to"].values():
+        steps = by_cost["steps"]
+        scaled = {key: steps[key] * of_step for key in ("value", "low", "high")}
+        by_seed = [None if spent is None else spent * of_step for spent in steps["by_seed"]]
+        by_cost["seconds"] = steps | scaled | {"by_seed": by_seed}
+
+
 def _ratios(baseline: Numbers, method: Numbers, thresholds: Sequence[float]) -> Numbers:
     """The baseline's cost over the method's by threshold and cost, paired by the seeds that both have.
 
@@ -113,7 +130,8 @@ def _ratios(baseline: Numbers, method: Numbers, thresholds: Sequence[float]) -> 
     then and counts with that budget.
     """
     seeds = [s for s in baseline["seeds"] if s in method["seeds"]]
-    return {str(t): {name: _ratio(baseline, method, str(t), name, seeds) for name in COSTS} for t in thresholds}
+    costs = [name for name in baseline["budget"] if name in method["budget"]]
+    return {str(t): {name: _ratio(baseline, method, str(t), name, seeds) for name in costs} for t in thresholds}
 
 
 def _ratio(baseline: Numbers, method: Numbers, threshold: str, cost: str, seeds: Sequence[int]) -> Numbers:

@@ -10,6 +10,7 @@ from study.definition import ALLOCATION, ANSWERS, FULL, LEARNING, VARIANTS
 from study.document import blocks_of
 from study.estimates import mean_interval
 from study.smollm2 import FULL_EXTENT
+from study.smollm2_stages import step_seconds
 from study.stages import read_results, regime_results, write_from_numbers
 from study.trial_tables import trial_table
 from study.trials import read_records
@@ -102,8 +103,9 @@ def test_numbers_of_the_map_of_regimes_follow_from_the_records_of_its_runs():
 
 
 def test_numbers_of_the_language_model_follow_from_the_records_of_its_runs():
-    records = read_records(FULL_EXTENT, DOCS / "results" / "smollm2")
-    assert finite(trial_table(FULL_EXTENT, records)) == RESULTS["smollm2"]
+    folder = DOCS / "results" / "smollm2"
+    table = trial_table(FULL_EXTENT, read_records(FULL_EXTENT, folder), step_seconds(folder))
+    assert finite(table) == RESULTS["smollm2"]
 
 
 @pytest.mark.parametrize("name", [*LEARNING, *ALLOCATION])

@@ -41,7 +41,7 @@ def recorded(slopes):
 @pytest.fixture(scope="module")
 def table():
     slopes = {"grpo": ([0.01, 0.01, 0.004], 4), "pods": ([0.02, 0.02, 0.02], 16), "pilot_commit": ([0.01], 20)}
-    return trial_table(EXTENT, recorded(slopes))["sum-P1"]
+    return trial_table(EXTENT, recorded(slopes), {"sum-P1": {"grpo": 0.5, "pods": 0.8}})["sum-P1"]
 
 
 def test_costs_are_those_of_the_first_evaluation_at_which_two_in_a_row_average_the_threshold(table):
@@ -63,6 +63,18 @@ def test_ratios_are_paired_and_cut_at_the_smaller_budget(table):
     assert (beyond["num"], beyond["censored"]) == (2, 2)
 
 
+def test_seconds_are_steps_times_their_cost_where_that_was_measured(table):
+    rows = table["rows"]
+    assert rows["grpo"]["to"]["0.5"]["seconds"]["by_seed"] == [30.0, 30.0, None]
+    assert rows["pods"]["to"]["0.5"]["seconds"]["by_seed"] == [24.0] * 3
+    assert rows["pods"]["budget"]["seconds"] == pytest.approx(80)
+    assert rows["pods"]["step_seconds"] == 0.8
+    assert "seconds" not in rows["pilot_commit"]["to"]["0.5"]
+    ratio = table["ratios"]["grpo"]["pods"]["0.5"]["seconds"]
+    assert ratio["value"] == pytest.approx((30 / 24 * 30 / 24 * 50 / 24) ** (1 / 3))
+    assert "seconds" not in table["ratios"]["grpo"]["pilot_commit"]["0.5"]
+
+
 def test_a_method_with_fewer_seeds_is_compared_on_those(table):
     found = table["ratios"]["grpo"]["pilot_commit"]["0.25"]["steps"]
     assert (found["num"], found["pairs"], found["value"]) == (1, 1, pytest.approx(1.0))
@@ -72,12 +84,12 @@ def test_a_method_with_fewer_seeds_is_compared_on_those(table):
 
 def test_methods_and_settings_without_a_reported_run_are_left_out():
     records = recorded({"grpo": ([0.01], 4), "pods": ([], 16)})
-    tables = trial_table(EXTENT, records)
+    tables = trial_table(EXTENT, records, {})
     assert list(tables) == ["sum-P1"]
     assert list(tables["sum-P1"]["rows"]) == ["grpo"]
     assert tables["sum-P1"]["tuning"]["pods"] == {"1e-05": pytest.approx(0.55)}
     assert reported(EXTENT, "sum-P1", "random", records) == {}
-    assert trial_table(EXTENT, {}) == {}
+    assert trial_table(EXTENT, {}, {}) == {}
 
 
 def test_the_block_is_the_same_from_a_file_and_counts_its_intervals(table):
