@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from pods_jax.analysis.curves import PHASES, Curves
-from pods_jax.analysis.figures import Line, Panel, add_note, draw_curves, small_multiples
+from pods_jax.analysis.figures import Line, Panel, add_note, small_multiples
 from pods_jax.analysis.figures import draw_costs as draw_costs_of_steps
 from pods_jax.analysis.style import LOOKS, SHADES, Look, new_figure
 from study.definition import ALLOCATION, ANSWERS, LEARNING, TARGETS, THRESHOLDS, VARIANTS, WINDOW
 from study.estimates import CostModel
-from study.extents import Extent
 from study.tables import (
     Found,
     Numbers,
@@ -28,13 +27,8 @@ from study.tables import (
     seconds_by_size,
     step_curves,
 )
-from study.trial_tables import WINDOW as TRIAL_WINDOW
-from study.trial_tables import curves as trial_curves
-from study.trial_tables import reported
-from study.trials import Records
 
 TIME = "steps x seconds of a step (s)"
-TRIAL_AXES = {"step": "training step", "rollouts/generated": "rollouts generated"}
 METHOD_TABLES = ("main", "larger")
 """Tables of methods, whose progress per step is drawn too."""
 ANCHORS = {
@@ -215,52 +209,6 @@ _WIDEST = 4.5
 
 
 # ---------------------------------------------------------------- trials of a language model
-
-
-def draw_trials(extent: Extent, records: Records, out: Path) -> list[Path]:
-    """Draws each setting that has a reported run as smollm2_NAME.png: a column for each wave of methods."""
-    drawn = []
-    for setting in extent.settings:
-        waves = [_trial_lines(extent, setting.name, wave, records) for wave in extent.waves]
-        waves = [runs for runs in waves if runs]
-        if waves:
-            drawn.append(_draw_setting(setting.name, waves, setting.thresholds, out / f"smollm2_{setting.name}.png"))
-    return drawn
-
-
-def _trial_lines(extent: Extent, setting: str, wave: Sequence[str], records: Records) -> dict[str, dict[str, Line]]:
-    """Lines by axis and method, of the methods that have a reported run."""
-    runs = {method: reported(extent, setting, method, records) for method in wave}
-    present = {method: found for method, found in runs.items() if found}
-    lines = {
-        axis: {
-            m: Line(_counted(extent.methods[m].look, len(found)), trial_curves(found, axis), {})
-            for m, found in present.items()
-        }
-        for axis in TRIAL_AXES
-    }
-    return lines if present else {}
-
-
-def _counted(look: Look, seeds: int) -> Look:
-    return dataclasses.replace(look, label=f"{look.label} ({seeds} seed{'s' if seeds > 1 else ''})")
-
-
-def _draw_setting(name: str, waves: Sequence[Mapping], thresholds: Sequence[float], path: Path) -> Path:
-    note = (
-        f"{name}: greedy accuracy on 64 test problems, means of the last {TRIAL_WINDOW} evaluations over seeds; bands "
-        "are Student's 95 % intervals. Dotted: the thresholds. All rollouts generated count, trained on or not."
-    )
-    with new_figure(height_in=2.3 * len(TRIAL_AXES) + 0.3) as figure:
-        grid = figure.subplots(len(TRIAL_AXES), len(waves), squeeze=False, sharey=True)
-        for row, (axis, label) in zip(grid, TRIAL_AXES.items(), strict=True):
-            for axes, wave in zip(row, waves, strict=True):
-                draw_curves(axes, list(wave[axis].values()), Panel(label, "accuracy (%)", thresholds=thresholds))
-        for axes in grid[0]:
-            axes.legend(loc="upper left")
-        add_note(figure, note)
-        figure.savefig(path)
-    return path
 
 
 def draw_regime(numbers: Numbers, out: Path) -> list[Path]:

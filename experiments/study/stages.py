@@ -7,7 +7,17 @@ from pathlib import Path
 from pods_jax.errors import UserError
 from pods_jax.io import finite, read_json
 from pods_jax.training import sweep
-from study import document, plots, regime_stages, regime_tables, smollm2_stages, tables, trial_tables, trials
+from study import (
+    document,
+    plots,
+    regime_stages,
+    regime_tables,
+    smollm2_stages,
+    tables,
+    trial_plots,
+    trial_tables,
+    trials,
+)
 from study.curve_files import read_curve_file, write_curve_file
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
 from study.extents import Extent
@@ -123,8 +133,9 @@ def write_results(
         results[name] = tables.cost_table(measured)
     if SMOLLM2 in parts:
         found = trials.read_records(extent, records[SMOLLM2])
-        results[SMOLLM2] = trial_tables.trial_table(extent, found, smollm2_stages.step_seconds(records[SMOLLM2]))
-        plots.draw_trials(extent, found, out)
+        step_seconds = smollm2_stages.step_seconds(records[SMOLLM2])
+        results[SMOLLM2] = trial_tables.trial_table(extent, found, step_seconds)
+        trial_plots.draw_trials(extent, found, step_seconds, out)
     if REGIME in parts:
         results[REGIME] = regime_results(regime, records[REGIME])
     for name, numbers in results.items():

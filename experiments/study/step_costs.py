@@ -95,7 +95,7 @@ def _timed(run: Run, step: int) -> StepSeconds:
     train_step(run, step)
     seconds = run.clock.take()
     step_s = time.perf_counter() - start - seconds.pop("compile", 0.0)
-    return {phase: seconds[phase] for phase in PHASES} | {"step": step_s}
+    return {phase: seconds.get(phase, 0.0) for phase in PHASES} | {"step": step_s}  # not every step selects
 
 
 def fastest(times: Mapping[int, list[StepSeconds]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from study import document, plots
+from study import document, trial_plots
 from study.extents import Extent, Setting
 from study.smollm2 import METHODS, WAVES
 from study.trial_tables import curves, reported, trial_table
@@ -103,11 +103,12 @@ def test_the_block_is_the_same_from_a_file_and_counts_its_intervals(table):
     assert document.trials_block({}) == "No reported run is finished yet."
 
 
-def test_curves_and_figures(tmp_path):
+@pytest.mark.parametrize("step_seconds", [{}, {"sum-P1": {m: 0.5 for m in METHODS if m != "pilot_commit"}}])
+def test_curves_and_figures(tmp_path, step_seconds):
     records = recorded({method: ([0.01, 0.012, 0.008], 16) for method in METHODS if method != "random"})
     found = curves(reported(EXTENT, "sum-P1", "pods", records), "rollouts/generated")
     assert found.x.tolist() == (STEPS * 16).tolist()
     assert found.y[0].tolist() == pytest.approx([0, *(0.01 * (s - 5) for s in STEPS[1:])])
-    (drawn,) = plots.draw_trials(EXTENT, records, tmp_path)
+    (drawn,) = trial_plots.draw_trials(EXTENT, records, step_seconds, tmp_path)
     assert drawn.name == "smollm2_sum-P1.png"
     assert drawn.stat().st_size > 20_000

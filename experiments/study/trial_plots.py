@@ -1,0 +1,75 @@
+"""Figures of the study of a pretrained language model, as PNG files."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pods_jax.analysis.curves import Curves
+from pods_jax.analysis.figures import Line, Panel, add_note, draw_curves
+from pods_jax.analysis.style import Look, new_figure
+from study.extents import Extent
+from study.trial_tables import WINDOW, curves, reported
+from study.trials import Record, Records
+
+StepSeconds = Mapping[str, float]
+"""Seconds of a step by method."""
+LABELS = {"steps": "training step", "seconds": "steps x seconds of a step (s)", "rollouts": "rollouts generated"}
+"""The panels' axes."""
+
+
+def draw_trials(extent: Extent, records: Records, step_seconds: Mapping[str, StepSeconds], out: Path) -> list[Path]:
+    """Draws each setting that has a reported run as smollm2_NAME.png: a row for each wave of methods.
+
+    step_seconds: by setting, where they were measured; a panel of times has the methods whose steps were.
+    """
+    drawn = []
+    for setting in extent.settings:
+        waves = [_found(extent, setting.name, wave, records) for wave in extent.waves]
+        waves = [_lines(extent, runs, step_seconds.get(setting.name, {})) for runs in waves if runs]
+        if waves:
+            drawn.append(_draw_setting(setting.name, waves, setting.thresholds, out / f"smollm2_{setting.name}.png"))
+    return drawn
+
+
+def _found(extent: Extent, setting: str, wave: Sequence[str], records: Records) -> dict[str, dict[int, Record]]:
+    """The runs of the methods that have a reported one, by method and seed."""
+    runs = {method: reported(extent, setting, method, records) for method in wave}
+    return {method: found for method, found in runs.items() if found}
+
+
+def _lines(
+    extent: Extent, runs: Mapping[str, Mapping[int, Record]], step_seconds: StepSeconds
+) -> dict[str, list[Line]]:
+    """Lines by axis; of one that no method has: none."""
+    looks = {method: _counted(extent.methods[method].look, len(found)) for method, found in runs.items()}
+    over_steps = {method: curves(found, "step") for method, found in runs.items()}
+    over = {
+        "steps": over_steps,
+        "seconds": {m: Curves(c.x * step_seconds[m], c.y) for m, c in over_steps.items() if m in step_seconds},
+        "rollouts": {method: curves(found, "rollouts/generated") for method, found in runs.items()},
+    }
+    return {axis: [Line(looks[m], found, {}) for m, found in by_method.items()] for axis, by_method in over.items()}
+
+
+def _counted(look: Look, seeds: int) -> Look:
+    return dataclasses.replace(look, label=f"{look.label} ({seeds} seed{'s' if seeds > 1 else ''})")
+
+
+def _draw_setting(
+    name: str, waves: Sequence[Mapping[str, list[Line]]], thresholds: Sequence[float], path: Path
+) -> Path:
+    note = (
+        f"{name}: greedy accuracy on 64 test problems, means of the last {WINDOW} evaluations over seeds; bands are "
+        "Student's 95 % intervals. Dotted: the thresholds. All rollouts generated count, trained on or not."
+    )
+    axes_drawn = [axis for axis in LABELS if all(wave[axis] for wave in waves)]
+    with new_figure(height_in=2.4 * len(waves) + 0.4) as figure:
+        grid = figure.subplots(len(waves), len(axes_drawn), squeeze=False, sharey=True)
+        for row, wave in zip(grid, waves, strict=True):
+            for axes, axis in zip(row, axes_drawn, strict=True):
+                label = "accuracy (%)" if axes is row[0] else ""
+                draw_curves(axes, wave[axis], Panel(LABELS[axis], label, thresholds=thresholds))
+            row[-1].legend(loc="lower right")
+        add_note(figure, note)
+        figure.savefig(path)
+    return path
