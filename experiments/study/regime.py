@@ -73,18 +73,18 @@ class Regime:
     Attributes:
       num_seeds, num_tuning_seeds: reported ones, and those that choose learning rates.
       first_rate, lowest_rate, highest_rate: of the search by factors of 2.
-      num_evaluations: after step 0, in equal times; num_measurements: of the noise scale.
+      num_evaluations: about so many after step 0, in equal times; num_measurements: of the noise scale.
       cost_rounds: timed steps of each method.
     """
 
     tasks: Sequence[Task]
     num_seeds: int = 10
     num_tuning_seeds: int = 3
-    first_rate: float = 2.5e-4
+    first_rate: float = 1.25e-4
     lowest_rate: float = 3.125e-5
     highest_rate: float = 1e-3
-    num_evaluations: int = 16
-    num_measurements: int = 4
+    num_evaluations: int = 48
+    num_measurements: int = 12
     cost_rounds: int = 20
 
     def extent(self, task: Task, seeds: Sequence[int], step_seconds: Mapping[str, float]) -> Extent:
@@ -118,7 +118,7 @@ class Regime:
     def _length(self, steps: float) -> dict[str, int]:
         """Keys of a run of about so many steps, in whole times between evaluations."""
         between = max(1, round(steps / self.num_evaluations))
-        num_steps = between * self.num_evaluations
+        num_steps = between * max(1, round(steps / between))
         return {
             "training.num_steps": num_steps,
             "training.eval_every_steps": between,
@@ -157,7 +157,7 @@ PROMPTS = (1, 4, 16)
 
 FULL = Regime(
     [
-        Task("addition", _DEMO, _SHARED | {"data.options": _ADDITION}, METHODS, PROMPTS, 15.0, (0.25, 0.5)),
+        Task("addition", _DEMO, _SHARED | {"data.options": _ADDITION}, METHODS, PROMPTS, 10.0, (0.25, 0.5)),
         Task(
             "chatter",
             _DEMO,
@@ -169,11 +169,11 @@ FULL = Regime(
             },
             METHODS,
             PROMPTS,
-            30.0,
+            20.0,
             (0.25, 0.5),
         ),
         Task(
-            "mixed", "configs/mixed.py:grpo", _SHARED | {"data.options": _MIXED}, ALLOCATORS, (2, 4, 16), 30.0,
+            "mixed", "configs/mixed.py:grpo", _SHARED | {"data.options": _MIXED}, ALLOCATORS, (2, 4, 16), 20.0,
             (0.44, 0.51), accepted=(0.0, 1.0),
         ),
     ]
