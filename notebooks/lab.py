@@ -34,11 +34,12 @@ class Notebook:
     """The files of a notebook: workdirs in runs/notebooks/NAME, and its figures beside them in `figures`.
 
     A notebook that is executed again goes on with its runs; to have them made anew, delete the folder. With QUICK, all
-    is in a new temporary folder.
+    is in a temporary folder, which goes when Python ends.
     """
 
     def __init__(self, name: str):
-        self.runs = Path(tempfile.mkdtemp(prefix=f"{name}_")) if QUICK else ROOT / "runs" / "notebooks" / name
+        self._scratch = tempfile.TemporaryDirectory(prefix=f"{name}_") if QUICK else None
+        self.runs = Path(self._scratch.name) if self._scratch else ROOT / "runs" / "notebooks" / name
         self.figures = self.runs / "figures"
         self.figures.mkdir(parents=True, exist_ok=True)
 
