@@ -4,6 +4,7 @@ They are to be committed: a study goes on from those of another clone.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,20 @@ def write_curve_file(
     if noise := read_jsonl(workdir / "noise_scale.jsonl"):
         found["noise"] = noise
     make_folder(file.parent, "folder")
+    found = shortened(found)
     write_atomic(file, json.dumps(found).replace('], "', '],\n"').replace('}, "', '},\n"') + "\n")
     return found
+
+
+def shortened(value: Any) -> Any:
+    """The same with whole numbers as integers, and all others to six digits."""
+    if isinstance(value, Mapping):
+        return {key: shortened(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [shortened(each) for each in value]
+    if isinstance(value, float) and math.isfinite(value):
+        return int(value) if value.is_integer() else float(f"{value:.6g}")
+    return value
 
 
 def run_hours(workdir: Path) -> float:

@@ -212,23 +212,29 @@ _WIDEST = 4.5
 
 
 def draw_regime(numbers: Numbers, out: Path) -> list[Path]:
-    """Draws measured ratios of steps over predicted ones as regime.png, a panel for each task; nothing without any."""
+    """Draws regime.png: for each task measured ratios of steps over predicted ones, and ratios of time over P.
+
+    Nothing is drawn without a result.
+    """
     tasks: dict[str, dict[str, Numbers]] = {}
     for name, table in numbers.items():
         tasks.setdefault(name.rpartition("-P")[0], {})[name] = table
     if not tasks:
         return []
     note = (
-        "Ratios of GRPO's steps to the task's higher threshold over the method's. Predicted: from success rates and "
-        "noise scale that GRPO's own runs measured before it, 95 % intervals. Measured: paired seeds, Student's 95 % "
-        "intervals. Numbers are P, prompts per step. On the dotted line they agree."
+        "GRPO's steps (above) and time (below) to the task's higher threshold, over the method's. Predicted: from "
+        "success rates and noise scale that GRPO's own runs measured before it, 95 % intervals. Measured: paired seeds "
+        "with Student's 95 % intervals. Numbers are P, prompts per step. On the dotted lines both agree (above), and the "
+        "method is as fast as GRPO (below)."
     )
     path = out / "regime.png"
-    with new_figure(height_in=2.6) as figure:
-        grid = figure.subplots(1, len(tasks), squeeze=False)[0]
-        for axes, (task, tables) in zip(grid, tasks.items(), strict=True):
+    with new_figure(height_in=4.8) as figure:
+        grid, times = figure.subplots(2, len(tasks), squeeze=False)
+        for axes, below, (task, tables) in zip(grid, times, tasks.items(), strict=True):
             _draw_task(axes, task, list(tables.values()))
+            _draw_times(below, list(tables.values()))
         grid[0].set_ylabel("ratio of steps, measured")
+        times[0].set_ylabel("ratio of time, measured")
         handles = {h.get_label(): h for axes in grid for h in axes.get_legend_handles_labels()[0]}
         figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=len(handles))
         add_note(figure, note)
@@ -248,6 +254,26 @@ def _draw_task(axes: Axes, task: str, tables: Sequence[Numbers]) -> None:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_formatter(NullFormatter())
+
+
+def _draw_times(axes: Axes, tables: Sequence[Numbers]) -> None:
+    """Draws the ratios of time to the higher threshold over P, the methods side by side."""
+    methods = list(tables[0]["ratios"])
+    for place, method in enumerate(methods):
+        ratios = [
+            list(table["ratios"][method].values())[-1]["seconds"] for table in tables if method in table["ratios"]
+        ]
+        y, low, high = ([np.nan if r[k] is None else r[k] for r in ratios] for k in ("value", "low", "high"))
+        x = np.arange(len(ratios)) + 0.15 * (place - (len(methods) - 1) / 2)
+        look = LOOKS[method]
+        bounds = np.nan_to_num(np.abs(np.subtract([low, high], y)))  # a single seed has none
+        axes.errorbar(x, y, bounds, color=look.color, marker=look.marker, markersize=4, linewidth=0.6)
+    axes.axhline(1, color="#444444", linestyle=":", linewidth=0.8)
+    axes.set(yscale="log", xlabel="P, prompts per step")
+    axes.set_xticks(range(len(tables)), [str(table["num_prompts"]) for table in tables])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_ratio(axes: Axes, look: Look, num_prompts: int, ratio: Numbers) -> None:

@@ -8,14 +8,14 @@ import numpy as np
 from pods_jax.allocation.pilot_commit import PilotCommitOptions
 from pods_jax.analysis import regimes
 from pods_jax.analysis.advice import pooled, predicted_ratio
-from pods_jax.analysis.curves import cost_to_target
+from pods_jax.analysis.curves import cost_at_crossing
 from pods_jax.noise_scale import NoiseScale
 from study.curve_files import evals_of
 from study.estimates import censored_ratio, num_censored
 from study.extents import Extent, Method
 from study.regime import cost_name
 from study.tables import Numbers
-from study.trial_tables import WINDOW, rate_scores, reported
+from study.trial_tables import rate_scores, reported
 from study.trials import Record, Records
 
 
@@ -65,7 +65,7 @@ def _scale(runs: Mapping[int, Record], threshold: float) -> NoiseScale:
 
 def noise_before(record: Record, threshold: float) -> list[Mapping]:
     """The measurements of a run that were made before it reached a threshold."""
-    reached = cost_to_target(evals_of(record.curve), threshold, "step", window=WINDOW)
+    reached = cost_at_crossing(evals_of(record.curve), threshold, "step")
     return [x for x in record.noise if reached is None or x["step"] <= max(reached, 1)]
 
 
@@ -75,6 +75,7 @@ def _ratio(
 ) -> Numbers:  # fmt: skip
     """The baseline's steps over a method's to a threshold, paired by seeds: "measured" and "predicted".
 
+    Methods are evaluated at different steps, hence `cost_at_crossing`.
     Each side that is not there counts with its own budget. "seconds" and "rollouts" are the measured ratios of these.
     """
     (baseline, theirs), (method, ours) = runs.items()
@@ -98,7 +99,7 @@ def _ratio(
 
 def _spent(runs: Mapping[int, Record], seeds: Sequence[int], threshold: float, key: str) -> tuple[list[float], float]:
     """The cost of each seed to a threshold, inf for never; and the mean budget."""
-    spent = [cost_to_target(evals_of(runs[s].curve), threshold, key, window=WINDOW) for s in seeds]
+    spent = [cost_at_crossing(evals_of(runs[s].curve), threshold, key) for s in seeds]
     budget = float(np.mean([runs[s].curve[key][-1] for s in seeds]))
     return [np.inf if x is None else x for x in spent], budget
 

@@ -253,3 +253,20 @@ def cost_to_target(
         if fmean(values[max(0, i + 1 - window) : i + 1]) >= target:
             return float(evaluation[cost])
     return None
+
+
+def cost_at_crossing(evals: Evals, target: float, cost: str, *, metric: str = "accuracy") -> float | None:
+    """The total under the key `cost` at which the learning curve first crosses the target; None if it never does.
+
+    The curve is made of straight lines through the first evaluation and the means of each two that follow one another,
+    which lie halfway between them. So it does not depend on how far apart evaluations are, unlike `cost_to_target`,
+    which counts up to the evaluation after the crossing.
+    """
+    y = np.array([evaluation[metric] for evaluation in evals], float)
+    x = np.array([evaluation[cost] for evaluation in evals], float)
+    x, y = (np.concatenate([z[:1], (z[:-1] + z[1:]) / 2]) for z in (x, y))
+    reached = np.flatnonzero(y >= target)
+    if not len(reached):
+        return None
+    i = reached[0]
+    return float(x[i] if i == 0 else np.interp(target, y[i - 1 : i + 1], x[i - 1 : i + 1]))

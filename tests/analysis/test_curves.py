@@ -12,6 +12,8 @@ from made_runs import make_run
 from pods_jax.analysis.curves import (
     Curves,
     common_grid,
+    cost_at_crossing,
+    cost_to_target,
     curves_of,
     first_reach,
     nearest_values,
@@ -207,3 +209,24 @@ def test_another_metric():
 def test_a_higher_target_never_comes_cheaper(accuracies, a, b):
     low, high = (rollouts_to_target(curve(*accuracies), t) for t in sorted((a, b)))
     assert high is None or (low is not None and low <= high)
+
+
+@given(
+    st.lists(st.floats(0.5, 20), min_size=3, max_size=30),
+    st.floats(0.05, 0.4),
+)
+def test_where_a_straight_curve_crosses_does_not_depend_on_when_it_was_evaluated(gaps, target):
+    steps = [0.0, *np.cumsum(gaps)]
+    slope = 0.5 / steps[-2]  # so that the last two evaluations are beyond every target
+    evals = [{"accuracy": slope * step, "cost": 3 * step} for step in steps]
+    assert cost_at_crossing(evals, target, "cost") == pytest.approx(3 * target / slope)
+    assert cost_to_target(evals, target, "cost") >= 3 * target / slope * (1 - 1e-9)
+
+
+def test_a_crossing_is_between_means_of_neighbours():
+    evals = [{"accuracy": a, "cost": c} for a, c in [(0.1, 0), (0.3, 10), (0.9, 20), (0.1, 30)]]
+    assert cost_at_crossing(evals, 0.4, "cost") == pytest.approx(10)  # 0.2 at 5, 0.6 at 15
+    assert cost_at_crossing(evals, 0.1, "cost") == 0
+    assert cost_at_crossing(evals, 0.65, "cost") is None  # a spike is none
+    assert cost_at_crossing([], 0.0, "cost") is None
+    assert cost_at_crossing(evals[:1], 0.1, "cost") == 0

@@ -13,7 +13,7 @@ STEPS = np.arange(0, 161, 4)
 def make_run(folder: Path, rate: float, seed: int, rollouts_per_step: int = 1024) -> None:
     """Accuracy 1 - exp(-rate x step), the rate a little other for each seed."""
     folder.mkdir(parents=True)
-    accuracy = 1 - np.exp(-rate * (1 + 0.02 * seed) * STEPS)
+    accuracy = np.round(1 - np.exp(-rate * (1 + 0.02 * seed) * STEPS), 5)
     totals = ("rollouts/trained", "tokens/generated", "tokens/trained", "rounds", "wall_time_s")
     evals = [
         {"step": int(s), "accuracy": float(a), "rollouts/generated": float(s * rollouts_per_step)}
