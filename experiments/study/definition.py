@@ -150,16 +150,26 @@ class Answer:
     Attributes:
       question, paper: text of its cells.
       claimed: the paper's range, without an end (inf) for "at least".
-      table, baseline, variant, threshold: of the paired ratio that answers it.
+      place: of the paired ratio that answers it: keys of the results, of which the first is the table.
     """
 
     question: str
     paper: str
     claimed: tuple[float, float]
-    table: str
-    baseline: str
-    variant: str
-    threshold: float
+    place: tuple[str, ...]
+
+    @property
+    def table(self) -> str:
+        """The name of the table."""
+        return self.place[0]
+
+
+def _speed_up(table: str, baseline: str, variant: str) -> tuple[str, ...]:
+    return (table, "speed_ups", baseline, variant, "0.9", "paired")
+
+
+def _rollouts(table: str, baseline: str, variant: str) -> tuple[str, ...]:
+    return (table, "ratios", baseline, variant, "0.51", "paired")
 
 
 _PODS_GA = ("at least 1.7x", (1.7, math.inf))
@@ -167,19 +177,29 @@ _PODS_GRPO = ("2x and more on one device, 1 prompt a step", (2.0, math.inf))
 _PC_GRPO = ("1.5x to 1.9x", (1.5, 1.9))
 _PC_DAPO = ("2.3x to 4.0x", (2.3, 4.0))
 ANSWERS = (
-    Answer("time to 90 %, PODS over GRPO-GA", *_PODS_GA, "main", "grpo_ga", "pods", 0.90),
-    Answer("the same, 10 times the parameters", *_PODS_GA, "larger", "larger-grpo_ga", "larger-pods", 0.90),
-    Answer("time to 90 %, PODS over GRPO", *_PODS_GRPO, "main", "grpo", "pods", 0.90),
-    Answer("the same, 10 times the parameters", *_PODS_GRPO, "larger", "larger-grpo", "larger-pods", 0.90),
+    Answer("time to 90 %, PODS over GRPO-GA", *_PODS_GA, _speed_up("main", "grpo_ga", "pods")),
+    Answer("the same, 10 times the parameters", *_PODS_GA, _speed_up("larger", "larger-grpo_ga", "larger-pods")),
+    Answer("time to 90 %, PODS over GRPO", *_PODS_GRPO, _speed_up("main", "grpo", "pods")),
+    Answer("the same, 10 times the parameters", *_PODS_GRPO, _speed_up("larger", "larger-grpo", "larger-pods")),
     Answer(
-        "rollouts to 51 %, Pilot-Commit over GRPO", *_PC_GRPO, "allocation", "mixed-grpo", "mixed-pilot_commit", 0.51
+        "time to 50 %, PODS over GRPO, 1 prompt a step", *_PODS_GRPO,
+        ("regime", "addition-P1", "ratios", "pods", "0.5", "seconds"),
     ),
-    Answer("the same, 4 prompts a step", *_PC_GRPO, "small_batch", "small-grpo", "small-pilot_commit", 0.51),
     Answer(
-        "rollouts to 51 %, Pilot-Commit over DAPO", *_PC_DAPO, "allocation", "mixed-dapo", "mixed-pilot_commit", 0.51
+        "the same, a pretrained model (SmolLM2)", *_PODS_GRPO,
+        ("smollm2", "chain_sum-P1", "ratios", "grpo", "pods", "0.5", "seconds"),
     ),
-    Answer("the same, 4 prompts a step", *_PC_DAPO, "small_batch", "small-dapo", "small-pilot_commit", 0.51),
-)
+    Answer(
+        "rollouts to 51 %, Pilot-Commit over GRPO", *_PC_GRPO,
+        _rollouts("allocation", "mixed-grpo", "mixed-pilot_commit"),
+    ),
+    Answer("the same, 4 prompts a step", *_PC_GRPO, _rollouts("small_batch", "small-grpo", "small-pilot_commit")),
+    Answer(
+        "rollouts to 51 %, Pilot-Commit over DAPO", *_PC_DAPO,
+        _rollouts("allocation", "mixed-dapo", "mixed-pilot_commit"),
+    ),
+    Answer("the same, 4 prompts a step", *_PC_DAPO, _rollouts("small_batch", "small-dapo", "small-pilot_commit")),
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from pods_jax.errors import UserError
 from study.definition import ALLOCATION, ANSWERS, LEARNING, VARIANTS
 from study.smollm2 import METHODS
-from study.tables import Numbers, ratios_of
+from study.tables import Numbers, at, ratios_of
 
 _BLOCK = re.compile(r"(<!-- study:(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -40,12 +40,9 @@ def answer_block(results: Mapping[str, Numbers]) -> str:
     """The claims of the papers beside the paired ratios that were measured."""
     rows = []
     for answer in ANSWERS:
-        numbers = results[answer.table]
-        measured = ratios_of(numbers)[answer.baseline]
-        if answer.variant not in measured:  # in a quick study
-            continue
-        found = measured[answer.variant][str(answer.threshold)]["paired"]
-        rows.append([answer.question, answer.paper, _interval(found, len(numbers["seeds"])), f"`{answer.table}`"])
+        if found := at(results, answer.place):
+            pairs = found.get("pairs") or len(results[answer.table]["seeds"])
+            rows.append([answer.question, answer.paper, _interval(found, pairs), f"`{answer.table}`"])
     num = sum(map(_num_intervals, results.values()))
     text = (
         f"There are {num} paired intervals of 95 % on this page, many of the same runs and some the inverse of others: "

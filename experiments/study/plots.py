@@ -18,6 +18,7 @@ from study.estimates import CostModel
 from study.tables import (
     Found,
     Numbers,
+    at,
     cost_model,
     find,
     in_seconds,
@@ -179,10 +180,10 @@ def _plain_ticks(axes: Axes) -> None:
 
 def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
     """Draws the ratios of `ANSWERS` beside what the papers claim, as answers.png."""
-    answers = [a for a in ANSWERS if a.variant in ratios_of(results[a.table])[a.baseline]]  # all but in a quick study
-    found = [ratios_of(results[a.table])[a.baseline][a.variant][str(a.threshold)]["paired"] for a in answers]
+    answers = [a for a in ANSWERS if at(results, a.place)]
+    found = [at(results, a.place) for a in answers]
     path = out / "answers.png"
-    with new_figure(height_in=2.9) as figure:
+    with new_figure(height_in=3.4) as figure:
         axes = figure.subplots()
         for row, (answer, ratio) in enumerate(zip(answers, found, strict=True)):
             low, high = answer.claimed
@@ -224,8 +225,8 @@ def draw_regime(numbers: Numbers, out: Path) -> list[Path]:
     note = (
         "GRPO's steps (above) and time (below) to the task's higher threshold, over the method's. Predicted: from "
         "success rates and noise scale that GRPO's own runs measured before it, 95 % intervals. Measured: paired seeds "
-        "with Student's 95 % intervals. Numbers are P, prompts per step. On the dotted lines both agree (above), and the "
-        "method is as fast as GRPO (below)."
+        "with Student's 95 % intervals. Numbers are P, prompts per step. On the dotted lines both agree (above), and "
+        "the method is as fast as GRPO (below)."
     )
     path = out / "regime.png"
     with new_figure(height_in=4.8) as figure:

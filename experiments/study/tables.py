@@ -331,3 +331,11 @@ def _by_seed(row: Numbers, target: str) -> list[float]:
 def ratios_of(numbers: Numbers) -> Numbers:
     """The ratios of a table by baseline and variant; none in a table of step costs or of trials."""
     return numbers.get("speed_ups") or numbers.get("ratios") or {}
+
+
+def at(results: Mapping[str, Numbers], place: Sequence[str]) -> Numbers | None:
+    """What lies at a place of the results, keys from the table on; None where nothing does, as in a quick study."""
+    found = results
+    for key in place:
+        found = found.get(key, {})
+    return found or None
