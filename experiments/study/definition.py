@@ -195,6 +195,10 @@ ANSWERS = (
     ),
     Answer("the same, 4 prompts a step", *_PC_GRPO, _rollouts("small_batch", "small-grpo", "small-pilot_commit")),
     Answer(
+        "the same, 2 prompts a step, groups of 64", *_PC_GRPO,
+        ("regime", "mixed-P2", "ratios", "pilot_commit", "0.51", "rollouts"),
+    ),
+    Answer(
         "rollouts to 51 %, Pilot-Commit over DAPO", *_PC_DAPO,
         _rollouts("allocation", "mixed-dapo", "mixed-pilot_commit"),
     ),

@@ -25,11 +25,10 @@ SETTINGS = re.compile(
 
 
 def prose(document):
-    """The text without tables, commands and the sections on how runs are made, on one line."""
-    text = re.sub(r"<!-- study:.*?<!-- end -->|```.*?```", "", document, flags=re.DOTALL)
-    text = re.sub(
-        r"## (Protocol|A pretrained language model|A map of regimes)\n.*?(?=\n## )", "", text, flags=re.DOTALL
-    )
+    """The text without tables, commands and what says how runs are made, on one line."""
+    made = r"## Protocol\n.*?(?=\n## )|## (?:A pretrained language model|A map of regimes)\n.*?(?=<!-- study:)"
+    text = re.sub(made, "", document, flags=re.DOTALL)
+    text = re.sub(r"<!-- study:.*?<!-- end -->|```.*?```", "", text, flags=re.DOTALL)
     return re.sub(r"\s+", " ", text)
 
 
@@ -122,7 +121,7 @@ def claims_on_methods():
         f"level with GRPO-GA ({span(values(ratios('main', 'grpo_ga', 'pods', 'steps')))})",
         f"{listed(values(ratios('main', 'grpo', 'pods', 'steps')))} times fewer steps, each {dear[0]:.2f} times as "
         f"dear, come to {interval(grpo[0])}, {interval(grpo[1])} and {interval(grpo[2])}.",
-        f"each costs {dear[0]:.1f} times as much. The paper's",
+        f"it takes fewer steps, and each costs {dear[0]:.1f} times as much.",
         f"which cost {span(theirs, '.1f')} times as much, not {dear[0]:.1f}.",
         f"to 95 % max-variance takes {in_steps['pods'] / in_steps['percentile']:.1f} times fewer steps than percentile "
         f"and {in_steps['pods'] / in_steps['random']:.1f} times fewer than random",
@@ -231,7 +230,63 @@ def claims_on_allocation():
     ]
 
 
-PARTS = (claims_on_methods, claims_on_sizes, claims_on_the_larger_policy, claims_on_costs, claims_on_allocation)
+def of_trials(setting, variant, cost, threshold):
+    return RESULTS["smollm2"][setting]["ratios"]["grpo"][variant][threshold][cost]
+
+
+def of_regime(setting, variant, cost, threshold="0.5"):
+    return RESULTS["regime"][setting]["ratios"][variant][threshold][cost]
+
+
+def foretold(setting, variant, threshold="0.5"):
+    return of_regime(setting, variant, "predicted", threshold)[0]
+
+
+def claims_on_the_language_model():
+    rows = RESULTS["smollm2"]["chain_sum-P1"]["rows"]
+    seeds = len(rows["pods"]["seeds"])
+    steps, seconds_, rollouts = (of_trials("chain_sum-P1", "pods", c, "0.5") for c in ("steps", "seconds", "rollouts"))
+    random = [of_trials("chain_sum-P1", "random", "steps", t)["value"] for t in ("0.1", "0.25", "0.5")]
+    dear = rows["pods"]["step_seconds"] / rows["grpo"]["step_seconds"]
+    ends = {m: 100 * rows[m]["last"]["value"] for m in ("grpo", "random", "pods")}
+    return [
+        f"to 50 % PODS takes {interval(steps)} times fewer steps than GRPO, and each costs {dear:.2f} times as much: "
+        f"{interval(seconds_)} times in time, {seeds} seeds",
+        f"Random rollouts, four of 16, take as many steps as GRPO: {listed(random)} to 10, 25 and 50 %",
+        f"{interval(rollouts)} to 50 %",
+        f"{ends['pods']:.1f} % after the last step, GRPO {ends['grpo']:.1f} % and random {ends['random']:.1f} %",
+    ]
+
+
+def claims_on_regimes():
+    places = ("addition-P1", "addition-P4", "addition-P16")
+    steps, time = ([of_regime(s, "pods", cost) for s in places] for cost in ("measured", "seconds"))
+    random = values([of_regime(s, "random", "measured") for s in places])
+    ga = {cost: values([of_regime(s, "grpo_ga", cost) for s in places]) for cost in ("measured", "seconds")}
+    assert min(t["low"] for t in time[:2]) > 1
+    assert time[2]["low"] < 1 < time[2]["high"]
+    mixed = [s for s in ("mixed-P2", "mixed-P4", "mixed-P16") if s in RESULTS["regime"]]
+    commit = {c: [of_regime(s, "pilot_commit", c, "0.51") for s in mixed] for c in ("measured", "rollouts")}
+    return [
+        f"to 50 % it takes {interval(steps[0])} times fewer steps than GRPO with one prompt a step, "
+        f"{interval(steps[1])} with 4, and {interval(steps[2])} with 16",
+        f"in time {interval(time[0])}, {interval(time[1])} and {interval(time[2])}",
+        f"takes as many steps as GRPO ({listed(random)})",
+        f"It takes {listed(ga['measured'], '.1f')} times fewer steps than GRPO, and in time "
+        f"{listed(ga['seconds'], '.1f')}",
+        f"For PODS it foretells {listed([foretold(s, 'pods') for s in places], '.1f')}, for GRPO-GA "
+        f"{listed([foretold(s, 'grpo_ga') for s in places], '.1f')}",
+        f"to 51 % it takes {', '.join(map(interval, commit['measured'][:-1]))} and {interval(commit['measured'][-1])} "
+        f"times fewer steps than GRPO with 2, 4 and 16 prompts a step, where "
+        f"{listed([foretold(s, 'pilot_commit', '0.51') for s in mixed])} are foretold, and in rollouts "
+        f"{', '.join(map(interval, commit['rollouts'][:-1]))} and {interval(commit['rollouts'][-1])}",
+    ]
+
+
+PARTS = (
+    claims_on_methods, claims_on_sizes, claims_on_the_larger_policy, claims_on_costs, claims_on_allocation,
+    claims_on_the_language_model, claims_on_regimes,
+)  # fmt: skip
 CLAIMS = [claim for claims in PARTS for claim in claims()]
 RESULTS_MD = (ROOT / "docs" / "results.md").read_text()
 
@@ -261,5 +316,13 @@ def test_what_the_readme_says_of_the_study():
     assert (
         f"PODS is {ga['value']:.1f} times as fast as GRPO-GA, and not faster than plain GRPO ({grpo['value']:.2f}x); "
         f"Pilot-Commit takes {over['dapo']['value']:.1f} times fewer rollouts than DAPO, and more than GRPO "
-        f"({over['grpo']['value']:.2f}x)" in text
+        f"({over['grpo']['value']:.2f}x). With few" in text
     )
+    few = [of_regime(s, "pods", "seconds") for s in ("addition-P1", "addition-P4")]
+    few.append(of_regime("mixed-P2", "pilot_commit", "rollouts", "0.51"))
+    assert min(f["low"] for f in few) > 1
+    at_one, at_four, commit = (f"{f['value']:.2f}x" for f in few)
+    assert f"PODS is {at_one} as fast with 1 prompt and {at_four} with 4, and Pilot-Commit takes {commit} fewer" in text
+    language_model = of_trials("chain_sum-P1", "pods", "seconds", "0.5")
+    assert language_model["low"] < 1 < language_model["value"]
+    assert f"than a random choice ({language_model['pairs']} seeds" in text
