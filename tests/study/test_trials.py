@@ -56,6 +56,11 @@ def test_rates_are_chosen_before_seeds_and_seeds_are_made_in_turns(made):
     ]
 
 
+def test_a_study_cut_short_has_the_first_seeds_and_all_that_choose_rates():
+    assert (list(EXTENT.cut(1).seeds), EXTENT.cut(1).tuning_seeds) == ([0], EXTENT.tuning_seeds)
+    assert list(EXTENT.cut(None).seeds) == [0, 1]
+
+
 def test_reported_seeds_do_not_choose_rates(made):
     other = dict(made)
     for trial in made:

@@ -10,7 +10,7 @@ import pytest
 from pods_jax.config.schema import from_mapping
 from pods_jax.rewards import RewardPool
 from pods_jax.training.prompts import load_data
-from pods_jax.training.run import make_run
+from pods_jax.training.run import group_gradients_of, make_run
 from pods_jax.training.step import train_step
 
 STEPS = 20
@@ -65,10 +65,14 @@ def test_twenty_steps_compile_each_function_once_a_bucket(tiny, compilations):
 
 
 def test_runs_that_differ_in_their_seed_share_programs(tiny, compilations):
+    measured_by = []
     for seed in (1, 2):
         tiny.seed = seed
         config, _ = from_mapping(tiny)
         with RewardPool(1) as pool:
-            train_step(make_run(config, load_data(config), pool, lambda step, loss: None), 1)
+            run = make_run(config, load_data(config), pool, lambda step, loss: None)
+            train_step(run, 1)
+        measured_by.append(group_gradients_of(config, run.model, run.mesh))
+    assert measured_by[0] is measured_by[1]
     for name in ("jit(init)", "update", "begin", "choose"):
         assert set(compilations.of(name).values()) == {1}
