@@ -245,13 +245,19 @@ def foretold(setting, variant, threshold="0.5"):
 def claims_on_the_language_model():
     rows = RESULTS["smollm2"]["chain_sum-P1"]["rows"]
     seeds = len(rows["pods"]["seeds"])
-    steps, seconds_, rollouts = (of_trials("chain_sum-P1", "pods", c, "0.5") for c in ("steps", "seconds", "rollouts"))
+    levels = ("0.1", "0.25", "0.5")
+    steps, time = ([of_trials("chain_sum-P1", "pods", cost, t) for t in levels] for cost in ("steps", "seconds"))
+    rollouts = of_trials("chain_sum-P1", "pods", "rollouts", "0.5")
+    assert [t["low"] > 1 for t in steps] == [True, True, False]
+    assert [t["low"] > 1 for t in time] == [False, True, False]
+    assert rollouts["low"] < 1 < rollouts["high"]
     random = [of_trials("chain_sum-P1", "random", "steps", t)["value"] for t in ("0.1", "0.25", "0.5")]
     dear = rows["pods"]["step_seconds"] / rows["grpo"]["step_seconds"]
     ends = {m: 100 * rows[m]["last"]["value"] for m in ("grpo", "random", "pods")}
     return [
-        f"to 50 % PODS takes {interval(steps)} times fewer steps than GRPO, and each costs {dear:.2f} times as much: "
-        f"{interval(seconds_)} times in time, {seeds} seeds",
+        f"to 10, 25 and 50 % PODS takes {interval(steps[0])}, {interval(steps[1])} and {interval(steps[2])} times",
+        f"fewer steps than GRPO, and each costs {dear:.2f} times as much: in time {interval(time[0])}, "
+        f"{interval(time[1])} and {interval(time[2])}, {seeds} seeds",
         f"Random rollouts, four of 16, take as many steps as GRPO: {listed(random)} to 10, 25 and 50 %",
         f"{interval(rollouts)} to 50 %",
         f"{ends['pods']:.1f} % after the last step, GRPO {ends['grpo']:.1f} % and random {ends['random']:.1f} %",
@@ -323,6 +329,7 @@ def test_what_the_readme_says_of_the_study():
     assert min(f["low"] for f in few) > 1
     at_one, at_four, commit = (f"{f['value']:.2f}x" for f in few)
     assert f"PODS is {at_one} as fast with 1 prompt and {at_four} with 4, and Pilot-Commit takes {commit} fewer" in text
-    language_model = of_trials("chain_sum-P1", "pods", "seconds", "0.5")
-    assert language_model["low"] < 1 < language_model["value"]
-    assert f"than a random choice ({language_model['pairs']} seeds" in text
+    first, middle, last = (of_trials("chain_sum-P1", "pods", "seconds", t) for t in ("0.1", "0.25", "0.5"))
+    assert max(first["low"], last["low"]) < 1 < middle["low"]
+    assert f"({last['pairs']} seeds" in text
+    assert f"{first['value']:.1f}, {middle['value']:.1f} and {last['value']:.1f} times as fast" in text
