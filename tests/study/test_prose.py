@@ -278,6 +278,8 @@ def claims_on_regimes():
         f"{interval(steps[1])} with 4, and {interval(steps[2])} with 16",
         f"in time {interval(time[0])}, {interval(time[1])} and {interval(time[2])}",
         f"takes as many steps as GRPO ({listed(random)})",
+        f"With chatter and one prompt it takes {interval(of_regime('chatter-P1', 'pods', 'measured'))} times",
+        f"fewer steps, and {interval(of_regime('chatter-P1', 'pods', 'seconds'))} in time",
         f"It takes {listed(ga['measured'], '.1f')} times fewer steps than GRPO, and in time "
         f"{listed(ga['seconds'], '.1f')}",
         f"For PODS it foretells {listed([foretold(s, 'pods') for s in places], '.1f')}, for GRPO-GA "
