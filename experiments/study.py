@@ -21,7 +21,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pods_jax.cli import main_with_errors, print_json
+from pods_jax.cli import add_count, main_with_errors, print_json
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder
 
@@ -38,7 +38,7 @@ def main() -> None:
         make_folder(out, "folder")
     if args.document and not args.document.is_file():
         raise UserError(f"no document {args.document}")
-    from study import regime, regime_stages, stages
+    from study import regime, regime_stages, stages, workers
     from study.definition import FULL, QUICK
     from study.smollm2 import COST_ROUNDS, FULL_EXTENT, QUICK_EXTENT
     from study.smollm2_stages import make_smollm2
@@ -54,6 +54,7 @@ def main() -> None:
     parts = PARTS if args.part == "all" else (args.part,)
     failed = {}
     if not args.no_runs:
+        workers.check(args.workers)
         failed = stages.make_runs(study, [p for p in parts if p in study.parts], workdir, out, args.workers, args.seeds)
         if stages.COSTS in parts:
             stages.measure_costs(study, workdir)
@@ -76,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--part", choices=(*PARTS, "all"), default="all", help="default: all")
     add("--quick", action="store_true", help="tiny and few runs; the numbers mean nothing")
     add("--workdir", type=Path, help="the folder of all workdirs (default: runs/study, with --quick runs/study-quick)")
-    add("--workers", type=int, default=2, help="runs at a time, each on a core of its own (default: 2)")
-    add("--seeds", type=int, metavar="N", help="only the first N of each part's reported seeds (default: all)")
+    add_count(parser, "--workers", default=2, help="runs at a time, each on a core of its own (default: 2)")
+    add_count(parser, "--seeds", metavar="N", help="only the first N of each part's reported seeds (default: all)")
     add("--records", type=Path, help="where small files are, in smollm2/ and regime/ (default: docs/results)")
     add("--no-runs", action="store_true", help="tables and figures of what is there")
     add("--from-numbers", action="store_true", help="tables and figures of the JSON files in --out, without runs")

@@ -259,13 +259,12 @@ def _draw_task(axes: Axes, task: str, tables: Sequence[Numbers]) -> None:
 
 def _draw_times(axes: Axes, tables: Sequence[Numbers]) -> None:
     """Draws the ratios of time to the higher threshold over P, the methods side by side."""
-    methods = list(tables[0]["ratios"])
+    methods = list(dict.fromkeys(method for table in tables for method in table["ratios"]))
     for place, method in enumerate(methods):
-        ratios = [
-            list(table["ratios"][method].values())[-1]["seconds"] for table in tables if method in table["ratios"]
-        ]
+        found = {i: list(t["ratios"][method].values())[-1] for i, t in enumerate(tables) if method in t["ratios"]}
+        ratios = [ratio["seconds"] for ratio in found.values()]
         y, low, high = ([np.nan if r[k] is None else r[k] for r in ratios] for k in ("value", "low", "high"))
-        x = np.arange(len(ratios)) + 0.15 * (place - (len(methods) - 1) / 2)
+        x = np.array(list(found)) + 0.15 * (place - (len(methods) - 1) / 2)
         look = LOOKS[method]
         bounds = np.nan_to_num(np.abs(np.subtract([low, high], y)))  # a single seed has none
         axes.errorbar(x, y, bounds, color=look.color, marker=look.marker, markersize=4, linewidth=0.6)

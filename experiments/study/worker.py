@@ -14,8 +14,7 @@ from typing import Any, TextIO
 
 from pods_jax.cache import keep_programs
 from pods_jax.errors import UserError
-
-LOG = "log.txt"
+from pods_jax.training.sweep import LOG
 
 
 def main() -> None:

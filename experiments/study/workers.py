@@ -54,14 +54,20 @@ class Worker:
             self._process.terminate()
 
 
+def check(count: int) -> None:
+    """UserError: there are fewer cores than workers."""
+    cores = len(processor.cores())
+    if not 1 <= count <= cores:
+        raise UserError(f"--workers {count}: there are {cores} cores")
+
+
 class Workers:
     """Some workers, each with an equal share of the cores. As a context manager: ends them at the end."""
 
     def __init__(self, count: int):
         """UserError: there are fewer cores than workers."""
+        check(count)
         cores = processor.cores()
-        if not 1 <= count <= len(cores):
-            raise UserError(f"--workers {count}: there are {len(cores)} cores")
         share = len(cores) // count
         self._all = [Worker(cores[i * share : (i + 1) * share]) for i in range(count)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -72,6 +78,9 @@ class Workers:
         return self
 
     def __exit__(self, *_) -> None:
+        self._end()
+
+    def _end(self) -> None:
         for worker in self._all:
             worker.end()
 
@@ -84,7 +93,7 @@ class Workers:
                 yield futures[future], future.result()
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
-            self.__exit__()
+            self._end()
             raise
         finally:
             threads.shutdown(cancel_futures=True)

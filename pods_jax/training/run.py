@@ -282,6 +282,7 @@ def _group_gradients(
     model: Decoder, objective: ObjectiveConfig, temperature: float, chunk_size: int | None, length: int,
     lora: LoraConfig, mesh: jax.sharding.Mesh,
 ) -> GroupGradients:  # fmt: skip
+    """One for the runs of a process that differ in nothing else, as `_update`."""
     shardings = weight_shardings(trained_weights(model.config, lora), mesh)
     loss = BatchLoss(model, objective, temperature, chunk_size, length, lora.scale, shardings)
     return make_group_gradients(loss, mesh)
