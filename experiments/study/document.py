@@ -118,7 +118,8 @@ def cost_block(numbers: Numbers) -> str:
     head = ["variant", "n", "m", "ms per step", "sample", "update", "micro-batch: ms per step"]
     rows = [
         [
-            _label(name), v["n"], v["m"], *(f"{1000 * v['seconds'][k]:.0f}" for k in ("step", "sample", "update")),
+            _label(name), v["n"], v["m"], _median(v["seconds"]["step"], v.get("step_interval"), ".0f", 1000),
+            *(f"{1000 * v['seconds'][k]:.0f}" for k in ("sample", "update")),
             ", ".join(f"{micro}: {1000 * s:.0f}" for micro, s in v["step_by_micro_batch"].items()),
         ]
         for name, v in numbers["variants"].items()
@@ -240,7 +241,7 @@ def _trial_rows(table: Numbers) -> str:
     rows = [
         [
             METHODS[name].look.label, f"{r['n']} -> {r['m']}", f"{r['rate']:g}", len(r["seeds"]),
-            f"{r['step_seconds']:.2f}" if "step_seconds" in r else "-",
+            _median(r["step_seconds"], r["step_interval"], ".2f") if "step_seconds" in r else "-",
             _percent_interval(r["first"]), _percent_interval(r["last"]), f"{r['budget']['rollouts']:,.0f}",
         ]
         + [_trial_spent(r["to"][t]) for t in thresholds]
@@ -306,6 +307,12 @@ def _finite(value: float | None) -> bool:
 
 def _number(value: float | None, form: str) -> str:
     return format(value, form) if _finite(value) else "-"
+
+
+def _median(value: float, interval: Sequence[float] | None, form: str, scale: float = 1.0) -> str:
+    """A median with the bounds of its interval, if it has one."""
+    value, *bounds = (f"{scale * x:{form}}" for x in (value, *(interval or ())))
+    return f"{value} [{', '.join(bounds)}]" if bounds else value
 
 
 def _percent(value: float | str, digits: int = 0) -> str:

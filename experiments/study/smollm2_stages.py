@@ -9,6 +9,7 @@ from pods_jax.io import make_folder, read_json, write_atomic
 from study.extents import Extent, Setting
 from study.step_costs import summary_of_steps
 from study.trial_runs import make_trials
+from study.trial_tables import StepCosts
 
 VARIED = {"reward.parts": {"coin": 1.0}, "reward.functions": {"coin": "study.coin:coin"}}
 """Config keys under which the rewards of every group vary, so that every gradient is computed."""
@@ -26,10 +27,9 @@ def make_smollm2(extent: Extent, workdir: Path, records: Path, cost_rounds: int)
     return failed
 
 
-def step_seconds(records: Path) -> dict[str, dict[str, float]]:
-    """Seconds of a step by setting and method, as far as they were measured."""
-    files = sorted((records / "costs").glob("*.json"))
-    return {file.stem: {m: cost["step"] for m, cost in read_json(file)["seconds"].items()} for file in files}
+def step_costs(records: Path) -> dict[str, StepCosts]:
+    """Costs of a step by setting, as far as they were measured."""
+    return {file.stem: read_json(file)["seconds"] for file in sorted((records / "costs").glob("*.json"))}
 
 
 def _measure_costs(extent: Extent, setting: Setting, records: Path, rounds: int) -> None:

@@ -133,9 +133,9 @@ def write_results(
         results[name] = tables.cost_table(measured)
     if SMOLLM2 in parts:
         found = trials.read_records(extent, records[SMOLLM2])
-        step_seconds = smollm2_stages.step_seconds(records[SMOLLM2])
-        results[SMOLLM2] = trial_tables.trial_table(extent, found, step_seconds)
-        trial_plots.draw_trials(extent, found, step_seconds, out)
+        step_costs = smollm2_stages.step_costs(records[SMOLLM2])
+        results[SMOLLM2] = trial_tables.trial_table(extent, found, step_costs)
+        trial_plots.draw_trials(extent, found, step_costs, out)
     if REGIME in parts:
         results[REGIME] = regime_results(regime, records[REGIME])
     for name, numbers in results.items():

@@ -8,24 +8,22 @@ from pods_jax.analysis.curves import Curves
 from pods_jax.analysis.figures import Line, Panel, add_note, draw_curves
 from pods_jax.analysis.style import Look, new_figure
 from study.extents import Extent
-from study.trial_tables import WINDOW, curves, reported
+from study.trial_tables import WINDOW, StepCosts, curves, reported
 from study.trials import Record, Records
 
-StepSeconds = Mapping[str, float]
-"""Seconds of a step by method."""
 LABELS = {"steps": "training step", "seconds": "steps x seconds of a step (s)", "rollouts": "rollouts generated"}
 """The panels' axes."""
 
 
-def draw_trials(extent: Extent, records: Records, step_seconds: Mapping[str, StepSeconds], out: Path) -> list[Path]:
+def draw_trials(extent: Extent, records: Records, step_costs: Mapping[str, StepCosts], out: Path) -> list[Path]:
     """Draws each setting that has a reported run as smollm2_NAME.png: a row for each wave of methods.
 
-    step_seconds: by setting, where they were measured; a panel of times has the methods whose steps were.
+    step_costs: by setting, where they were measured; a panel of times has the methods whose steps were.
     """
     drawn = []
     for setting in extent.settings:
         waves = [_found(extent, setting.name, wave, records) for wave in extent.waves]
-        waves = [_lines(extent, runs, step_seconds.get(setting.name, {})) for runs in waves if runs]
+        waves = [_lines(extent, runs, step_costs.get(setting.name, {})) for runs in waves if runs]
         if waves:
             drawn.append(_draw_setting(setting.name, waves, setting.thresholds, out / f"smollm2_{setting.name}.png"))
     return drawn
@@ -37,15 +35,13 @@ def _found(extent: Extent, setting: str, wave: Sequence[str], records: Records) 
     return {method: found for method, found in runs.items() if found}
 
 
-def _lines(
-    extent: Extent, runs: Mapping[str, Mapping[int, Record]], step_seconds: StepSeconds
-) -> dict[str, list[Line]]:
+def _lines(extent: Extent, runs: Mapping[str, Mapping[int, Record]], step_costs: StepCosts) -> dict[str, list[Line]]:
     """Lines by axis; of one that no method has: none."""
     looks = {method: _counted(extent.methods[method].look, len(found)) for method, found in runs.items()}
     over_steps = {method: curves(found, "step") for method, found in runs.items()}
     over = {
         "steps": over_steps,
-        "seconds": {m: Curves(c.x * step_seconds[m], c.y) for m, c in over_steps.items() if m in step_seconds},
+        "seconds": {m: Curves(c.x * step_costs[m]["step"], c.y) for m, c in over_steps.items() if m in step_costs},
         "rollouts": {method: curves(found, "rollouts/generated") for method, found in runs.items()},
     }
     return {axis: [Line(looks[m], found, {}) for m, found in by_method.items()] for axis, by_method in over.items()}

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,17 +21,20 @@ COSTS = {"steps": "step", "rollouts": "rollouts/generated", "tokens": "tokens/ge
 
 BASELINES = ("grpo", "grpo_ga")
 
+StepCosts = Mapping[str, Mapping[str, Any]]
+"""By method, what `step_costs.summary_of_steps` says of its steps."""
 
-def trial_table(extent: Extent, records: Records, step_seconds: Mapping[str, Mapping[str, float]]) -> Numbers:
+
+def trial_table(extent: Extent, records: Records, step_costs: Mapping[str, StepCosts]) -> Numbers:
     """All results by setting (see `_setting_table`), those of settings without a reported run left out.
 
-    step_seconds: by setting and method, where they were measured.
+    step_costs: by setting, where they were measured.
     """
-    tables = {s.name: _setting_table(extent, s, records, step_seconds.get(s.name, {})) for s in extent.settings}
+    tables = {s.name: _setting_table(extent, s, records, step_costs.get(s.name, {})) for s in extent.settings}
     return {name: table for name, table in tables.items() if table["rows"]}
 
 
-def _setting_table(extent: Extent, setting: Setting, records: Records, step_seconds: Mapping[str, float]) -> Numbers:
+def _setting_table(extent: Extent, setting: Setting, records: Records, step_costs: StepCosts) -> Numbers:
     """Results of one setting.
 
     Returns:
@@ -41,8 +45,8 @@ def _setting_table(extent: Extent, setting: Setting, records: Records, step_seco
     present = {method: found for method, found in runs.items() if found}
     rows = {method: _row(extent.methods[method], found, setting.thresholds) for method, found in present.items()}
     for method, row in rows.items():
-        if method in step_seconds:
-            _add_seconds(row, step_seconds[method])
+        if method in step_costs:
+            _add_seconds(row, step_costs[method])
     return {
         "thresholds": list(setting.thresholds),
         "hours": sum(r.hours for t, r in records.items() if t.setting == setting.name),
@@ -112,9 +116,10 @@ def _to(runs: Mapping[int, Record], threshold: float, cost: str) -> Numbers:
     return dataclasses.asdict(geometric_mean(reached)) | {"by_seed": by_seed}
 
 
-def _add_seconds(row: Numbers, of_step: float) -> None:
+def _add_seconds(row: Numbers, step_cost: Mapping[str, Any]) -> None:
     """Adds the cost "seconds" to a method's results, that of its steps."""
-    row["step_seconds"] = of_step
+    of_step = step_cost["step"]
+    row |= {"step_seconds": of_step, "step_interval": step_cost["step_interval"]}
     row["budget"]["seconds"] = row["budget"]["steps"] * of_step
     for by_cost in row["to"].values():
         steps = by_cost["steps"]

@@ -10,7 +10,7 @@ from study.definition import ALLOCATION, ANSWERS, FULL, LEARNING
 from study.document import blocks_of
 from study.estimates import mean_interval
 from study.smollm2 import FULL_EXTENT
-from study.smollm2_stages import step_seconds
+from study.smollm2_stages import step_costs
 from study.stages import read_results, regime_results, write_from_numbers
 from study.trial_tables import trial_table
 from study.trials import read_records
@@ -104,7 +104,7 @@ def test_numbers_of_the_map_of_regimes_follow_from_the_records_of_its_runs():
 
 def test_numbers_of_the_language_model_follow_from_the_records_of_its_runs():
     folder = DOCS / "results" / "smollm2"
-    table = trial_table(FULL_EXTENT, read_records(FULL_EXTENT, folder), step_seconds(folder))
+    table = trial_table(FULL_EXTENT, read_records(FULL_EXTENT, folder), step_costs(folder))
     assert finite(table) == RESULTS["smollm2"]
 
 

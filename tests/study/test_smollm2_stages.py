@@ -6,7 +6,7 @@ import pytest
 from study import smollm2_stages
 from study.coin import coin
 from study.smollm2 import FULL_EXTENT, METHODS
-from study.smollm2_stages import VARIED, make_smollm2, step_seconds
+from study.smollm2_stages import VARIED, make_smollm2, step_costs
 
 from pods_jax.config.validate import validate_on_devices
 
@@ -40,7 +40,7 @@ def test_every_setting_is_measured_once_with_rewards_that_vary(measured, tmp_pat
             assert config.reward.parts.to_dict() == VARIED["reward.parts"]
     make_smollm2(FULL_EXTENT, tmp_path / "work", tmp_path, 3)
     assert len(measured) == len(FULL_EXTENT.settings)
-    assert step_seconds(tmp_path)["chain_sum-P1"] == dict.fromkeys(set(METHODS) - {"pilot_commit"}, 3.0)
+    assert step_costs(tmp_path)["chain_sum-P1"] == {m: {"step": 3.0} for m in METHODS if m != "pilot_commit"}
 
 
 def test_records_and_costs_of_a_folder_do_not_mix(measured, tmp_path):

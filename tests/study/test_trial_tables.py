@@ -41,7 +41,8 @@ def recorded(slopes):
 @pytest.fixture(scope="module")
 def table():
     slopes = {"grpo": ([0.01, 0.01, 0.004], 4), "pods": ([0.02, 0.02, 0.02], 16), "pilot_commit": ([0.01], 20)}
-    return trial_table(EXTENT, recorded(slopes), {"sum-P1": {"grpo": 0.5, "pods": 0.8}})["sum-P1"]
+    costs = {m: {"step": s, "step_interval": [s - 0.04, s + 0.04]} for m, s in {"grpo": 0.5, "pods": 0.8}.items()}
+    return trial_table(EXTENT, recorded(slopes), {"sum-P1": costs})["sum-P1"]
 
 
 def test_costs_are_those_of_the_first_evaluation_at_which_two_in_a_row_average_the_threshold(table):
@@ -68,7 +69,7 @@ def test_seconds_are_steps_times_their_cost_where_that_was_measured(table):
     assert rows["grpo"]["to"]["0.5"]["seconds"]["by_seed"] == [30.0, 30.0, None]
     assert rows["pods"]["to"]["0.5"]["seconds"]["by_seed"] == [24.0] * 3
     assert rows["pods"]["budget"]["seconds"] == pytest.approx(80)
-    assert rows["pods"]["step_seconds"] == 0.8
+    assert (rows["pods"]["step_seconds"], *rows["pods"]["step_interval"]) == pytest.approx((0.8, 0.76, 0.84))
     assert "seconds" not in rows["pilot_commit"]["to"]["0.5"]
     ratio = table["ratios"]["grpo"]["pods"]["0.5"]["seconds"]
     assert ratio["value"] == pytest.approx((30 / 24 * 30 / 24 * 50 / 24) ** (1 / 3))
@@ -96,19 +97,19 @@ def test_the_block_is_the_same_from_a_file_and_counts_its_intervals(table):
     tables = {"sum-P1": table}
     block = document.trials_block(tables)
     assert document.trials_block(json.loads(json.dumps(finite(tables)))) == block
-    assert "| GRPO | 4 -> 4 | 1e-05 | 3 |" in block
+    assert "| GRPO | 4 -> 4 | 1e-05 | 3 | 0.50 [0.46, 0.54] |" in block
     assert "2 of 3 seeds" in block
     assert "at the budget" in block
     assert "7 reported run(s)" in block
     assert document.trials_block({}) == "No reported run is finished yet."
 
 
-@pytest.mark.parametrize("step_seconds", [{}, {"sum-P1": {m: 0.5 for m in METHODS if m != "pilot_commit"}}])
-def test_curves_and_figures(tmp_path, step_seconds):
+@pytest.mark.parametrize("costs", [{}, {"sum-P1": {m: {"step": 0.5} for m in METHODS if m != "pilot_commit"}}])
+def test_curves_and_figures(tmp_path, costs):
     records = recorded({method: ([0.01, 0.012, 0.008], 16) for method in METHODS if method != "random"})
     found = curves(reported(EXTENT, "sum-P1", "pods", records), "rollouts/generated")
     assert found.x.tolist() == (STEPS * 16).tolist()
     assert found.y[0].tolist() == pytest.approx([0, *(0.01 * (s - 5) for s in STEPS[1:])])
-    (drawn,) = trial_plots.draw_trials(EXTENT, records, step_seconds, tmp_path)
+    (drawn,) = trial_plots.draw_trials(EXTENT, records, costs, tmp_path)
     assert drawn.name == "smollm2_sum-P1.png"
     assert drawn.stat().st_size > 20_000
