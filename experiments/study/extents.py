@@ -71,6 +71,11 @@ class Extent:
         """The setting of a name."""
         return next(setting for setting in self.settings if setting.name == name)
 
+    def keys_of(self, setting: str, method: str) -> dict[str, object]:
+        """The values of a method's config in a setting that differ from its file, learning rate and seeds apart."""
+        shared = self.setting(setting)
+        return {**shared.keys, **self.methods[method].keys, **shared.by_method.get(method, {})}
+
     def cut(self, num_seeds: int | None) -> "Extent":
         """The same with only the first seeds of those that are reported; None: all."""
         return dataclasses.replace(self, seeds=self.seeds[:num_seeds])

@@ -101,30 +101,33 @@ def draw_numbers(name: str, numbers: Numbers, out: Path) -> list[Path]:
 
 def _draw_speed_ups(name: str, numbers: Numbers, path: Path) -> Path:
     """Draws the paired ratios of a table of `LEARNING`, a panel a baseline, and the seconds of a step."""
-    baselines = _measured(numbers["speed_ups"])
+    count = len(_measured(numbers["speed_ups"]))
     lines = [Line(_look(name, v), _NOWHERE, _phases(r["seconds_per_step"])) for v, r in numbers["rows"].items()]
-    with new_figure(height_in=2.8) as figure:
-        *panels, last = figure.subplots(1, len(baselines) + 1, width_ratios=[*[1] * len(baselines), 1.5])
-        for axes, (baseline, found) in zip(panels, baselines.items(), strict=True):
-            _draw_ratios(axes, name, found, THRESHOLDS)
-            axes.set_xlabel(f"time of {_look(name, baseline).label} over that of")
+    with new_figure(height_in=2.8 if count == 1 else 4.8) as figure:
+        *panels, last = _panels_before_a_wide_one(figure, count)
+        _draw_all_ratios(panels, name, numbers, THRESHOLDS, "time of {}\nover that of")
         _put_levels_above(figure, panels[0])
         draw_costs_of_steps(last, lines)
-        add_note(figure, f"{_PAIRED} Times are steps x the common seconds of a step (right), {_MEDIANS}.")
+        add_note(figure, f"{_PAIRED} Times are steps x the common seconds of a step (bars), {_MEDIANS}.")
         figure.savefig(path)
     return path
 
 
+def _panels_before_a_wide_one(figure: Figure, count: int) -> list[Axes]:
+    """One panel has the wide one at its right, several have it below them."""
+    if count == 1:
+        return list(figure.subplots(1, 2, width_ratios=[1, 1.5]))
+    panels = figure.subplot_mosaic([list(range(count)), ["wide"] * count])
+    return [panels[key] for key in (*range(count), "wide")]
+
+
 def _draw_rollout_ratios(name: str, numbers: Numbers, path: Path) -> Path:
     """Draws the paired ratios of a table of `ALLOCATION`, a panel a baseline."""
-    baselines = _measured(numbers["ratios"])
     with new_figure(height_in=2.4) as figure:
-        panels = figure.subplots(1, len(baselines), squeeze=False)[0]
-        for axes, (baseline, found) in zip(panels, baselines.items(), strict=True):
-            _draw_ratios(axes, name, found, TARGETS)
-            axes.set_xlabel(f"rollouts of {_look(name, baseline).label} over those of")
+        panels = figure.subplots(1, len(_measured(numbers["ratios"])), squeeze=False)[0]
+        _draw_all_ratios(panels, name, numbers, TARGETS, "rollouts of {} over those of")
         _put_levels_above(figure, panels[0])
-        add_note(figure, f"{_PAIRED} Open: some pairs count at a budget.")
+        add_note(figure, _PAIRED)
         figure.savefig(path)
     return path
 
@@ -132,7 +135,7 @@ def _draw_rollout_ratios(name: str, numbers: Numbers, path: Path) -> Path:
 _NOWHERE = Curves(np.zeros(1), np.zeros((1, 1)))
 _PAIRED = (
     "Geometric means over equal seeds with Student's 95 % intervals, none where fewer than two seeds count; right of 1 "
-    "the method needs less than the baseline."
+    "the method needs less than the baseline. Open: some pairs count at a budget."
 )
 _MEDIANS = "medians of interleaved measurements"
 
@@ -142,18 +145,30 @@ def _measured(by_baseline: Numbers) -> Numbers:
     return {baseline: found for baseline, found in by_baseline.items() if found}
 
 
-def _draw_ratios(axes: Axes, name: str, by_variant: Numbers, levels: Sequence[float]) -> None:
-    """Draws the paired ratios that have an interval: a row a variant, in it a mark a level, in a shade of its own."""
+def _draw_all_ratios(
+    panels: Sequence[Axes], name: str, numbers: Numbers, levels: Sequence[float], x_label: str
+) -> None:
+    """Draws the ratios over each baseline, a panel each; a method has the same row in all panels."""
+    baselines = _measured(ratios_of(numbers))
+    variants = [v for v in numbers["rows"] if any(v in found for found in baselines.values())]
+    for axes, (baseline, by_variant) in zip(panels, baselines.items(), strict=True):
+        _draw_ratios(axes, {variants.index(v): found for v, found in by_variant.items()}, levels)
+        axes.set_xlabel(x_label.format(_look(name, baseline).label))
+        axes.set_ylim(len(variants) - 0.5, -0.5)
+        axes.set_yticks(range(len(variants)), [""] * len(variants))
+    panels[0].set_yticklabels([_look(name, variant).label for variant in variants])
+
+
+def _draw_ratios(axes: Axes, by_row: Mapping[int, Numbers], levels: Sequence[float]) -> None:
+    """Draws the paired ratios that have an interval: in each row a mark a level, in a shade of its own."""
     for place, level in enumerate(levels):
         style = {"color": LEVEL_COLORS[place], "marker": "osD"[place]}
         axes.plot([], [], linestyle="", **style, label=f"to {100 * level:.0f} %")
-        for row, found in enumerate(by_variant.values()):
+        for row, found in by_row.items():
             _draw_interval(axes, found[str(level)]["paired"], row + 0.22 * (place - 1), **style)
     axes.axvline(1, color="#444444", linewidth=0.8)
     axes.set_xscale("log")
     _plain_ticks(axes)
-    axes.set_ylim(len(by_variant) - 0.5, -0.5)
-    axes.set_yticks(range(len(by_variant)), [_look(name, variant).label for variant in by_variant])
     axes.grid(axis="y", visible=False)
 
 
@@ -170,10 +185,10 @@ def _draw_interval(axes: Axes, found: Numbers, y: float, color: str, marker: str
 
 
 def _plain_ticks(axes: Axes) -> None:
-    """Ratios as 0.5, 1 and 2 on a logarithmic axis of x, and nearer to each other where its range is small."""
+    """Ratios as 0.5, 1 and 2 on a logarithmic axis of x, the nearer to each other the smaller its range."""
     low, high = axes.get_xlim()
-    ticks = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4] if high > 2 * low else np.round(np.arange(0.1, 4, 0.1), 1)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    ticks = [0.1, 0.3, 1, 3, 10] if high > 10 * low else [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4]
+    axes.xaxis.set_major_locator(FixedLocator(ticks if high > 2 * low else np.round(np.arange(0.1, 4, 0.1), 1)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -201,7 +216,7 @@ def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
         axes.set_yticks(range(len(answers)), [answer.question for answer in answers])
         axes.grid(axis="y", visible=False)
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-        add_note(figure, f'{_PAIRED} Open: some pairs count at a budget. A claim of "at least" has no right end.')
+        add_note(figure, f'{_PAIRED} A claim of "at least" has no right end.')
         figure.savefig(path)
     return path
 
@@ -345,5 +360,6 @@ def _phases(seconds: Mapping[str, float]) -> dict[str, float]:
 def _note(found: Found) -> str:
     return (
         f"Test accuracy at T = 1, means of {len(found.seeds)} seed(s) and of the last {WINDOW} evaluations; bands are "
-        "Student's 95 % intervals. Dotted: the thresholds. Evaluation and compilation are not training time."
+        "Student's 95 % intervals. Curves end with a method's shortest run. Dotted: the thresholds. Evaluation and "
+        "compilation are not training time."
     )

@@ -40,8 +40,8 @@ def _measure_costs(extent: Extent, setting: Setting, records: Path, rounds: int)
     file = records / "costs" / f"{setting.name}.json"
     if file.is_file():
         return
-    timed = {name: method for name, method in extent.methods.items() if "allocation.name" not in method.keys}
-    keys = {name: {**setting.keys, **method.keys, **VARIED} for name, method in timed.items()}
+    timed = [name for name, method in extent.methods.items() if "allocation.name" not in method.keys]
+    keys = {name: extent.keys_of(setting.name, name) | VARIED for name in timed}
     configs = {name: load_config(setting.spec, [f"{k}={v}" for k, v in own.items()]) for name, own in keys.items()}
     print(f"costs    {setting.name}: {len(configs)} methods, which need a quiet machine", flush=True)
     costs = summary_of_steps(configs, rounds, lambda step: None)

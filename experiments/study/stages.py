@@ -119,7 +119,7 @@ def write_results(
     """
     results = {}
     names = [table for part in parts if part in study.parts for table in study.parts[part].tables]
-    costs = _read_costs(study, names, COSTS in parts, workdir)
+    costs = _read_costs(study, names, COSTS in parts, (workdir, out))
     runs = out / RUNS
     for name in names:
         if name in LEARNING:
@@ -184,11 +184,14 @@ def read_results(folder: Path) -> dict[str, Numbers]:
     return {file.stem: read_json(file) for file in sorted(folder.glob("*.json"))}
 
 
-def _read_costs(study: Study, names: Sequence[str], everything: bool, workdir: Path) -> dict[str, Numbers]:
-    """The step costs that the named tables need, or all of the study's."""
+def _read_costs(study: Study, names: Sequence[str], everything: bool, folders: Sequence[Path]) -> dict[str, Numbers]:
+    """The step costs that the named tables need, or all of the study's, each from the first folder that has it."""
     needed = list(study.costs) if everything else dict.fromkeys(LEARNING[n].costs for n in names if n in LEARNING)
-    files = {name: workdir / f"{name}.json" for name in needed}
-    for file in files.values():
-        if not file.is_file():
-            raise UserError(f"{file} is not there: run --part costs first, on a quiet machine")
-    return {name: read_json(file) for name, file in files.items()}
+    return {name: read_json(_first_file(f"{name}.json", folders)) for name in needed}
+
+
+def _first_file(name: str, folders: Sequence[Path]) -> Path:
+    files = [folder / name for folder in folders]
+    if found := next(filter(Path.is_file, files), None):
+        return found
+    raise UserError(f"{files[0]} is not there: run --part costs first, on a quiet machine")

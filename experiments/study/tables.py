@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from pods_jax.analysis.curves import Curves, curves_of, first_reach, half_width, rollouts_to_target, speed_up
+from pods_jax.analysis.curves import (
+    Curves,
+    curves_of,
+    eval_column,
+    first_crossing,
+    first_reach,
+    half_width,
+    rollouts_to_target,
+    running_mean,
+    speed_up,
+)
 from pods_jax.analysis.runs import RunRecord, read_run
 from pods_jax.errors import UserError
 from study.curve_files import read_curve_file, run_hours, run_record
@@ -122,7 +132,7 @@ def _row(steps: Curves, seconds: Curves, cost: Numbers) -> Numbers:
         "last_half_width": float(steps.half_width[-1]),
         "lasts": steps.y[:, -1].tolist(),
         "steps_to": {str(t): first_reach(steps, t) for t in THRESHOLDS},
-        "steps_by_seed": {str(t): _reaches(steps, t) for t in THRESHOLDS},
+        "steps_by_seed": {str(t): _crossings(steps, t) for t in THRESHOLDS},
         "seconds_to": {str(t): first_reach(seconds, t) for t in THRESHOLDS},
     }
 
@@ -145,12 +155,12 @@ def _speed_ups(baseline: str, name: str, steps: Mapping[str, Curves], seconds: M
 
 def _paired_reaches(baseline: Curves, method: Curves, threshold: float) -> Numbers:
     """The ratio of what single runs spend to a threshold; a whole run is their budget."""
-    return _censored(_reaches(baseline, threshold), _reaches(method, threshold), baseline.x[-1], method.x[-1])
+    return _censored(_crossings(baseline, threshold), _crossings(method, threshold), baseline.x[-1], method.x[-1])
 
 
-def _reaches(curves: Curves, threshold: float) -> list[float]:
-    """The x at which each run reaches the threshold first."""
-    return [first_reach(Curves(curves.x, run[None]), threshold) for run in curves.y]
+def _crossings(curves: Curves, threshold: float) -> list[float]:
+    """The x at which each run, its evaluations joined by lines, crosses the threshold first; inf for never."""
+    return [first_crossing(curves.x, run, threshold) for run in curves.y]
 
 
 def _at_equal_time(seconds: Mapping[str, Curves], baseline: str) -> list[Numbers]:
@@ -251,12 +261,14 @@ def shared_seeds(spent: Sequence[Sequence[float]]) -> list[int]:
 
 
 def _allocation_row(runs: Sequence[RunRecord], curves: Curves) -> Numbers:
+    """Mean totals, and accuracies: those after the last step are of each run's own, where some end before others."""
     last = [run.evals[-1] for run in runs]
+    lasts = [float(running_mean(eval_column(run, "accuracy"), WINDOW)[-1]) for run in runs]
     totals = ("step", "rounds", "rollouts/generated", "rollouts/trained", "tokens/generated", "tokens/trained")
     return {key: float(np.mean([e[key] for e in last])) for key in totals} | {
         "first": float(curves.y[:, 0].mean()),
         "best": float(curves.mean.max()),
-        "last": dataclasses.asdict(mean_interval(curves.y[:, -1].tolist())),
+        "last": dataclasses.asdict(mean_interval(lasts)),
     }
 
 

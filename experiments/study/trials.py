@@ -53,9 +53,8 @@ Records = Mapping[Trial, Record]
 
 def overrides_of(extent: Extent, trial: Trial) -> tuple[str, ...]:
     """All values of the trial's config that differ from the setting's config file, the seed's own apart."""
-    setting = extent.setting(trial.setting)
-    keys = {**setting.keys, **extent.methods[trial.method].keys, **setting.by_method.get(trial.method, {})}
-    keys |= {"optimizer.learning_rate": trial.rate} | dict.fromkeys(setting.seeded, trial.seed)
+    keys = extent.keys_of(trial.setting, trial.method) | {"optimizer.learning_rate": trial.rate}
+    keys |= dict.fromkeys(extent.setting(trial.setting).seeded, trial.seed)
     return tuple(f"{key}={value}" for key, value in keys.items())
 
 

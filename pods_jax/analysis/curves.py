@@ -265,8 +265,14 @@ def cost_at_crossing(evals: Evals, target: float, cost: str, *, metric: str = "a
     y = np.array([evaluation[metric] for evaluation in evals], float)
     x = np.array([evaluation[cost] for evaluation in evals], float)
     x, y = (np.concatenate([z[:1], (z[:-1] + z[1:]) / 2]) for z in (x, y))
+    found = first_crossing(x, y, target)
+    return found if np.isfinite(found) else None
+
+
+def first_crossing(x: Float[np.ndarray, " E"], y: Float[np.ndarray, " E"], target: float) -> float:
+    """The x at which straight lines through the points are first at the target, coming from below; inf if nowhere."""
     reached = np.flatnonzero(y >= target)
     if not len(reached):
-        return None
+        return np.inf
     i = reached[0]
     return float(x[i] if i == 0 else np.interp(target, y[i - 1 : i + 1], x[i - 1 : i + 1]))

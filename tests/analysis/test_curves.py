@@ -15,6 +15,7 @@ from pods_jax.analysis.curves import (
     cost_at_crossing,
     cost_to_target,
     curves_of,
+    first_crossing,
     first_reach,
     nearest_values,
     phase_seconds,
@@ -230,3 +231,11 @@ def test_a_crossing_is_between_means_of_neighbours():
     assert cost_at_crossing(evals, 0.65, "cost") is None  # a spike is none
     assert cost_at_crossing([], 0.0, "cost") is None
     assert cost_at_crossing(evals[:1], 0.1, "cost") == 0
+
+
+def test_a_crossing_lies_on_the_line_between_two_points():
+    x, y = np.array([0.0, 4.0, 8.0, 12.0]), np.array([0.1, 0.3, 0.7, 0.5])
+    assert first_crossing(x, y, 0.4) == pytest.approx(5.0)
+    assert first_crossing(x, y, 0.3) == 4.0
+    assert first_crossing(x, y, 0.05) == 0.0
+    assert first_crossing(x, y, 0.71) == math.inf

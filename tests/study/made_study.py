@@ -7,18 +7,17 @@ import numpy as np
 
 from pods_jax.analysis.curves import PHASES
 
-STEPS = np.arange(0, 161, 4)
 
-
-def make_run(folder: Path, rate: float, seed: int, rollouts_per_step: int = 1024) -> None:
+def make_run(folder: Path, rate: float, seed: int, rollouts_per_step: int = 1024, num_steps: int = 160) -> None:
     """Accuracy 1 - exp(-rate x step), the rate a little other for each seed."""
     folder.mkdir(parents=True)
-    accuracy = np.round(1 - np.exp(-rate * (1 + 0.02 * seed) * STEPS), 5)
+    steps = np.arange(0, num_steps + 1, 4)
+    accuracy = np.round(1 - np.exp(-rate * (1 + 0.02 * seed) * steps), 5)
     totals = ("rollouts/trained", "tokens/generated", "tokens/trained", "rounds", "wall_time_s")
     evals = [
         {"step": int(s), "accuracy": float(a), "rollouts/generated": float(s * rollouts_per_step)}
         | dict.fromkeys(totals, float(s))
-        for s, a in zip(STEPS, accuracy, strict=True)
+        for s, a in zip(steps, accuracy, strict=True)
     ]
     (folder / "eval.jsonl").write_text("".join(json.dumps(e) + "\n" for e in evals))
     (folder / "config.json").write_text("{}")

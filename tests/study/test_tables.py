@@ -157,6 +157,15 @@ def test_means_are_over_the_seeds_with_which_every_variant_gets_there(tmp_path):
     assert "1 at the budget" in document.allocation_block(table)
 
 
+def test_a_run_that_ends_before_others_has_its_own_last_accuracy(tmp_path):
+    for name in ALLOCATION["small_batch"].variants:
+        for seed, num_steps in enumerate((160, 40)):
+            make_run(tmp_path / name / f"seed={seed}", 0.02, seed, 512, num_steps)
+    last = tables.allocation_table(ALLOCATION["small_batch"], tmp_path)["rows"]["small-grpo"]["last"]
+    of_each = [sum(1 - math.exp(-r * s) for s in (end - 8, end - 4, end)) / 3 for r, end in ((0.02, 160), (0.0204, 40))]
+    assert last["value"] == pytest.approx(sum(of_each) / 2, abs=1e-4)
+
+
 def test_one_seed_has_no_intervals_and_its_table_is_the_same_from_a_file(tmp_path):
     for name in ALLOCATION["small_batch"].variants:
         make_run(tmp_path / name / "seed=0", 0.02, 0, 512)
