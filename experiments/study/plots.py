@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
@@ -168,7 +169,7 @@ def _draw_ratios(axes: Axes, by_row: Mapping[int, Numbers], levels: Sequence[flo
             _draw_interval(axes, found[str(level)]["paired"], row + 0.22 * (place - 1), **style)
     axes.axvline(1, color="#444444", linewidth=0.8)
     axes.set_xscale("log")
-    _plain_ticks(axes)
+    _plain_ticks(axes.xaxis)
     axes.grid(axis="y", visible=False)
 
 
@@ -184,13 +185,13 @@ def _draw_interval(axes: Axes, found: Numbers, y: float, color: str, marker: str
     axes.errorbar(found["value"], y, xerr=ends, color=color, marker=marker, markerfacecolor=face, capsize=0)
 
 
-def _plain_ticks(axes: Axes) -> None:
-    """Ratios as 0.5, 1 and 2 on a logarithmic axis of x, the nearer to each other the smaller its range."""
-    low, high = axes.get_xlim()
+def _plain_ticks(axis: Axis) -> None:
+    """Ratios as 0.5, 1 and 2 on a logarithmic axis, the nearer to each other the smaller its range."""
+    low, high = axis.get_view_interval()
     ticks = [0.1, 0.3, 1, 3, 10] if high > 10 * low else [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4]
-    axes.xaxis.set_major_locator(FixedLocator(ticks if high > 2 * low else np.round(np.arange(0.1, 4, 0.1), 1)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_locator(NullLocator())
+    axis.set_major_locator(FixedLocator(ticks if high > 2 * low else np.round(np.arange(0.1, 4, 0.1), 1)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
@@ -207,7 +208,7 @@ def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
         axes.plot([], [], "o-", color=LOOKS["pods"].color, label="here")
         axes.axvline(1, color="#444444", linewidth=0.8)
         axes.set_xscale("log")
-        _plain_ticks(axes)
+        _plain_ticks(axes.xaxis)
         axes.set(
             xlim=(0.45, _WIDEST),
             ylim=(len(answers) - 0.5, -0.5),
@@ -286,9 +287,7 @@ def _draw_times(axes: Axes, tables: Sequence[Numbers]) -> None:
     axes.axhline(1, color="#444444", linestyle=":", linewidth=0.8)
     axes.set(yscale="log", xlabel="P, prompts per step")
     axes.set_xticks(range(len(tables)), [str(table["num_prompts"]) for table in tables])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    _plain_ticks(axes.yaxis)
 
 
 def _draw_ratio(axes: Axes, look: Look, num_prompts: int, ratio: Numbers) -> None:
