@@ -60,7 +60,9 @@ def main() -> None:
             stages.measure_costs(study, workdir)
         if stages.SMOLLM2 in parts:
             rounds = 1 if args.quick else COST_ROUNDS
-            failed |= make_smollm2(extent.cut(args.seeds), workdir / stages.SMOLLM2, records[stages.SMOLLM2], rounds)
+            failed |= make_smollm2(
+                extent.cut(args.seeds), workdir / stages.SMOLLM2, records[stages.SMOLLM2], rounds, args.workers
+            )
         if stages.REGIME in parts:
             failed |= regime_stages.make_regime(
                 regimes, workdir / stages.REGIME, records[stages.REGIME], args.workers, args.seeds

@@ -79,3 +79,8 @@ class Extent:
     def cut(self, num_seeds: int | None) -> "Extent":
         """The same with only the first seeds of those that are reported; None: all."""
         return dataclasses.replace(self, seeds=self.seeds[:num_seeds])
+
+
+def texts(keys: Mapping[str, object]) -> tuple[str, ...]:
+    """Values of a config as overrides."""
+    return tuple(f"{key}={value}" for key, value in keys.items())

@@ -1,16 +1,14 @@
 """Stages of the map of regimes: accepted warm starts, step costs, and the trials that they define."""
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
-from pods_jax.io import make_folder, read_json, write_atomic
+from pods_jax.io import make_folder
 from pods_jax.training import Reporter, evaluate_model
-from study.extents import Extent
+from study.cost_files import Definitions, measure_once, read_costs
+from study.extents import Extent, texts
 from study.regime import Regime, Task, costs_of
-from study.step_costs import summary_of_steps
 from study.trial_runs import make_trials
 from study.warm_starts import accepted
 
@@ -26,7 +24,7 @@ def make_regime(
     make_folder(records, "folder of records")
     for task in regime.tasks:
         _seeds(regime, task, records, measuring=True)
-        _measure_costs(regime, task, records)
+        measure_once(_cost_file(task, records), _timed(regime, task, records), regime.cost_rounds)
     for task in regime.tasks:
         extent = extent_of(regime, task, records).cut(num_seeds)
         failed |= make_trials(extent, workdir, trial_folder(task, records), workers)
@@ -39,7 +37,7 @@ def extent_of(regime: Regime, task: Task, records: Path) -> Extent:
     Raises:
       UserError: these are not there.
     """
-    return regime.extent(task, _seeds(regime, task, records), step_seconds(task, records))
+    return regime.extent(task, _seeds(regime, task, records), step_seconds(regime, task, records))
 
 
 def is_ready(task: Task, records: Path) -> bool:
@@ -47,9 +45,14 @@ def is_ready(task: Task, records: Path) -> bool:
     return _cost_file(task, records).is_file()
 
 
-def step_seconds(task: Task, records: Path) -> dict[str, float]:
-    """Seconds of a step, by `regime.cost_name`."""
-    return {name: cost["step"] for name, cost in read_json(_cost_file(task, records))["seconds"].items()}
+def step_seconds(regime: Regime, task: Task, records: Path) -> dict[str, float]:
+    """Seconds of a step, by `regime.cost_name`.
+
+    Raises:
+      UserError: they are not there, or were measured with another definition of the study.
+    """
+    costs = read_costs(_cost_file(task, records), _timed(regime, task, records))
+    return {name: cost["step"] for name, cost in costs.items()}
 
 
 def trial_folder(task: Task, records: Path) -> Path:
@@ -63,31 +66,21 @@ def _seeds(regime: Regime, task: Task, records: Path, measuring: bool = False) -
     def measure(seed: int) -> float:
         if not measuring:
             raise UserError(f"{file} lacks warm starts: run --part regime first")
-        config = load_config(task.spec, _texts(task.keys | {"warm_start.seed": seed}))
+        config = load_config(task.spec, texts(task.keys | {"warm_start.seed": seed}))
         accuracy = evaluate_model(config, Reporter(quiet=True))["accuracy"]
         print(f"warm-up  {task.name}, seed {seed}: accuracy {accuracy:.1%}", flush=True)
         return accuracy
 
     file = records / f"{task.name}_warm_starts.json"
     count = regime.num_tuning_seeds + regime.num_seeds
-    return accepted(file, " ".join((task.spec, *_texts(task.keys))), task.accepted, count, measure)
+    return accepted(file, " ".join((task.spec, *texts(task.keys))), task.accepted, count, measure)
 
 
-def _measure_costs(regime: Regime, task: Task, records: Path) -> None:
-    """Writes the seconds of a step of every method and P, in turns on one core, unless they are there."""
-    file = _cost_file(task, records)
-    if file.is_file():
-        return
+def _timed(regime: Regime, task: Task, records: Path) -> Definitions:
+    """The configs whose steps are timed: every method and P, from the first accepted warm start."""
     [seed, *_] = _seeds(regime, task, records)
-    configs = {name: load_config(task.spec, _texts(keys | {"warm_start.seed": seed})) for name, keys in costs_of(task)}
-    print(f"costs    {task.name}: {len(configs)} methods and sizes", flush=True)
-    costs = summary_of_steps(configs, regime.cost_rounds, lambda step: None)
-    write_atomic(file, json.dumps(costs, indent=1) + "\n")
+    return {name: (task.spec, *texts(keys | {"warm_start.seed": seed})) for name, keys in costs_of(task)}
 
 
 def _cost_file(task: Task, records: Path) -> Path:
     return records / f"{task.name}_step_costs.json"
-
-
-def _texts(keys: Mapping[str, object]) -> list[str]:
-    return [f"{key}={value}" for key, value in keys.items()]

@@ -133,7 +133,7 @@ def write_results(
         results[name] = tables.cost_table(measured)
     if SMOLLM2 in parts:
         found = trials.read_records(extent, records[SMOLLM2])
-        step_costs = smollm2_stages.step_costs(records[SMOLLM2])
+        step_costs = smollm2_stages.step_costs(extent, records[SMOLLM2])
         results[SMOLLM2] = trial_tables.trial_table(extent, found, step_costs)
         trial_plots.draw_trials(extent, found, step_costs, out)
     if REGIME in parts:
@@ -153,7 +153,7 @@ def regime_results(regime: Regime, records: Path) -> Numbers:
         if regime_stages.is_ready(task, records):
             extent = regime_stages.extent_of(regime, task, records)
             found = trials.read_records(extent, regime_stages.trial_folder(task, records))
-            results |= regime_tables.regime_table(extent, found, regime_stages.step_seconds(task, records))
+            results |= regime_tables.regime_table(extent, found, regime_stages.step_seconds(regime, task, records))
     return results
 
 

@@ -11,11 +11,10 @@ from study.trials import Trial, make_all
 from study.workers import Workers
 
 
-def make_trials(extent: Extent, workdir: Path, records: Path, workers: int = 1) -> dict[str, str]:
+def make_trials(extent: Extent, workdir: Path, records: Path, workers: int) -> dict[str, str]:
     """Makes the trials that have no record; returns the problems of those that failed, by name.
 
-    One run at a time has all cores, for a language model needs the memory; several share them. A run's weights are
-    deleted once it is finished.
+    workers: runs at a time, each on its share of the cores. A run's weights are deleted once it is finished.
     """
     make_folder(records, "folder of records")
 
@@ -28,4 +27,4 @@ def make_trials(extent: Extent, workdir: Path, records: Path, workers: int = 1) 
             yield named[run.workdir], problem or run.workdir
 
     with Workers(workers) as pool:
-        return make_all(extent, records, make, at_a_time=1 if workers == 1 else None)
+        return make_all(extent, records, make)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pods_jax.errors import UserError
 from study.curve_files import read_curve_file, write_curve_file
-from study.extents import Extent
+from study.extents import Extent, texts
 from study.rates import best_rate, next_rate
 
 
@@ -55,7 +55,7 @@ def overrides_of(extent: Extent, trial: Trial) -> tuple[str, ...]:
     """All values of the trial's config that differ from the setting's config file, the seed's own apart."""
     keys = extent.keys_of(trial.setting, trial.method) | {"optimizer.learning_rate": trial.rate}
     keys |= dict.fromkeys(extent.setting(trial.setting).seeded, trial.seed)
-    return tuple(f"{key}={value}" for key, value in keys.items())
+    return texts(keys)
 
 
 # ---------------------------------------------------------------- the order of trials
@@ -146,18 +146,16 @@ Make = Callable[[Sequence[tuple[Trial, tuple[str, ...]]]], Iterable[tuple[Trial,
 """Makes the runs of trials with their overrides; yields each, when it is over, with its workdir or what went wrong."""
 
 
-def make_all(extent: Extent, folder: Path, make: Make, at_a_time: int | None = 1) -> dict[str, str]:
-    """Makes every trial that has no record, some at a time; stops after those among which one fails.
+def make_all(extent: Extent, folder: Path, make: Make) -> dict[str, str]:
+    """Makes every trial that has no record, all at once that can be named; stops after those among which one fails.
 
-    Args:
-      folder: of the records, each of which is written as soon as its run is over.
-      at_a_time: largest number of trials that `make` gets together; None: all that can be named.
+    folder: of the records, each of which is written as soon as its run is over.
 
     Returns:
       what went wrong, by name; empty if nothing did.
     """
     failed: dict[str, str] = {}
-    while not failed and (trials := next_trials(extent, read_records(extent, folder))[:at_a_time]):
+    while not failed and (trials := next_trials(extent, read_records(extent, folder))):
         overrides = {trial: overrides_of(extent, trial) for trial in trials}
         for trial, made in make(list(overrides.items())):
             if isinstance(made, str):

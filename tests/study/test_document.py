@@ -105,7 +105,7 @@ def test_numbers_of_the_map_of_regimes_follow_from_the_records_of_its_runs():
 
 def test_numbers_of_the_language_model_follow_from_the_records_of_its_runs():
     folder = DOCS / "results" / "smollm2"
-    table = trial_table(FULL_EXTENT, read_records(FULL_EXTENT, folder), step_costs(folder))
+    table = trial_table(FULL_EXTENT, read_records(FULL_EXTENT, folder), step_costs(FULL_EXTENT, folder))
     assert finite(table) == RESULTS["smollm2"]
 
 

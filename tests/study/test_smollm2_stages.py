@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from study import smollm2_stages
+from study import cost_files, smollm2_stages
 from study.coin import coin
 from study.smollm2 import FULL_EXTENT, METHODS
 from study.smollm2_stages import VARIED, make_smollm2, step_costs
@@ -24,7 +24,7 @@ def measured(tmp_path, monkeypatch):
         configs[len(configs)] = found
         return {"seconds": {name: {"step": 2.0 + len(configs)} for name in found}}
 
-    monkeypatch.setattr(smollm2_stages, "summary_of_steps", measure)
+    monkeypatch.setattr(cost_files, "summary_of_steps", measure)
     monkeypatch.setattr(smollm2_stages, "make_trials", lambda extent, *_: {extent.settings[0].name: "no luck"})
     failed = make_smollm2(FULL_EXTENT, tmp_path / "work", tmp_path, 3)
     assert list(failed) == [s.name for s in FULL_EXTENT.settings]
@@ -40,7 +40,8 @@ def test_every_setting_is_measured_once_with_rewards_that_vary(measured, tmp_pat
             assert config.reward.parts.to_dict() == VARIED["reward.parts"]
     make_smollm2(FULL_EXTENT, tmp_path / "work", tmp_path, 3)
     assert len(measured) == len(FULL_EXTENT.settings)
-    assert step_costs(tmp_path)["chain_sum-P1"] == {m: {"step": 3.0} for m in METHODS if m != "pilot_commit"}
+    costs = step_costs(FULL_EXTENT, tmp_path)["chain_sum-P1"]
+    assert costs == {method: {"step": 3.0} for method in METHODS if method != "pilot_commit"}
 
 
 def test_records_and_costs_of_a_folder_do_not_mix(measured, tmp_path):
