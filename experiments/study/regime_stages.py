@@ -1,14 +1,16 @@
 """Stages of the map of regimes: accepted warm starts, step costs, and the trials that they define."""
 
+import functools
 from pathlib import Path
 
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder
 from pods_jax.training import Reporter, evaluate_model
-from study.cost_files import Definitions, measure_once, read_costs
+from study.cost_files import measure_once, read_costs
 from study.extents import Extent, texts
 from study.regime import Regime, Task, costs_of
+from study.step_costs import Definitions, summary_of_steps
 from study.trial_runs import make_trials
 from study.warm_starts import accepted
 
@@ -22,9 +24,10 @@ def make_regime(
     """
     failed = {}
     make_folder(records, "folder of records")
+    measure = functools.partial(summary_of_steps, rounds=regime.cost_rounds)
     for task in regime.tasks:
         _seeds(regime, task, records, measuring=True)
-        measure_once(_cost_file(task, records), _timed(regime, task, records), regime.cost_rounds)
+        measure_once(_cost_file(task, records), _timed(regime, task, records), measure)
     for task in regime.tasks:
         extent = extent_of(regime, task, records).cut(num_seeds)
         failed |= make_trials(extent, workdir, trial_folder(task, records), workers)
@@ -52,7 +55,7 @@ def step_seconds(regime: Regime, task: Task, records: Path) -> dict[str, float]:
       UserError: they are not there, or were measured with another definition of the study.
     """
     costs = read_costs(_cost_file(task, records), _timed(regime, task, records))
-    return {name: cost["step"] for name, cost in costs.items()}
+    return {name: cost["step"] for name, cost in costs["seconds"].items()}
 
 
 def trial_folder(task: Task, records: Path) -> Path:

@@ -1,10 +1,12 @@
 """Stages of the study of a pretrained language model: for each setting its step costs, and then its trials."""
 
 import dataclasses
+import functools
 from pathlib import Path
 
-from study.cost_files import Definitions, measure_once, read_costs
+from study.cost_files import measure_once, read_costs
 from study.extents import Extent, Setting, texts
+from study.step_costs import Definitions, summary_of_steps
 from study.trial_runs import make_trials
 from study.trial_tables import StepCosts
 
@@ -20,8 +22,9 @@ def make_smollm2(extent: Extent, workdir: Path, records: Path, cost_rounds: int,
       workers: runs at a time, each on its share of the cores, and with some 4 GB of memory.
     """
     failed = {}
+    measure = functools.partial(summary_of_steps, rounds=cost_rounds)
     for setting in extent.settings:
-        measure_once(_cost_file(setting, records), _timed(extent, setting), cost_rounds)
+        measure_once(_cost_file(setting, records), _timed(extent, setting), measure)
         failed |= make_trials(dataclasses.replace(extent, settings=[setting]), workdir, records, workers)
     return failed
 
@@ -33,7 +36,7 @@ def step_costs(extent: Extent, records: Path) -> dict[str, StepCosts]:
       UserError: they were measured with another definition of the study.
     """
     measured = [setting for setting in extent.settings if _cost_file(setting, records).is_file()]
-    return {s.name: read_costs(_cost_file(s, records), _timed(extent, s)) for s in measured}
+    return {s.name: read_costs(_cost_file(s, records), _timed(extent, s))["seconds"] for s in measured}
 
 
 def _cost_file(setting: Setting, records: Path) -> Path:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pods_jax.errors import UserError
 from pods_jax.io import finite, read_json
@@ -18,11 +19,12 @@ from study import (
     trial_tables,
     trials,
 )
+from study.cost_files import measure_once, read_costs
 from study.curve_files import read_curve_file, write_curve_file
 from study.definition import ALLOCATION, LEARNING, VARIANTS, Study
 from study.extents import Extent
 from study.regime import Regime
-from study.step_costs import measure
+from study.step_costs import Definitions, measure
 from study.tables import Numbers
 from study.workers import Workers
 
@@ -90,14 +92,16 @@ def _run(study: Study, name: str, seed: int, workdir: Path) -> sweep.SweepRun:
 
 def measure_costs(study: Study, workdir: Path) -> None:
     """Writes WORKDIR/NAME.json for each of the study's step costs, unless it is there."""
+
+    def measured(definitions: Definitions) -> dict[str, Any]:
+        return measure(study, list(definitions), lambda step: print(f"costs    round {step}", flush=True))
+
     for name, variants in study.costs.items():
-        file = workdir / f"{name}.json"
-        if file.is_file():
-            print(f"costs    {file} is there; delete it to measure anew")
-            continue
-        print(f"costs    {len(variants)} variants, {len(study.micro_batches)} micro-batch(es) each", flush=True)
-        costs = measure(study, variants, lambda step: print(f"costs    round {step}", flush=True))
-        file.write_text(json.dumps(costs, indent=1) + "\n")
+        measure_once(workdir / f"{name}.json", _timed(study, variants), measured)
+
+
+def _timed(study: Study, variants: Sequence[str]) -> Definitions:
+    return {name: (VARIANTS[name].spec, *study.overrides_of(name)) for name in variants}
 
 
 def write_results(
@@ -185,9 +189,13 @@ def read_results(folder: Path) -> dict[str, Numbers]:
 
 
 def _read_costs(study: Study, names: Sequence[str], everything: bool, folders: Sequence[Path]) -> dict[str, Numbers]:
-    """The step costs that the named tables need, or all of the study's, each from the first folder that has it."""
+    """The step costs that the named tables need, or all of the study's, each from the first folder that has it.
+
+    Raises:
+      UserError: they are not there, or were measured with another definition of the study.
+    """
     needed = list(study.costs) if everything else dict.fromkeys(LEARNING[n].costs for n in names if n in LEARNING)
-    return {name: read_json(_first_file(f"{name}.json", folders)) for name in needed}
+    return {name: read_costs(_first_file(f"{name}.json", folders), _timed(study, study.costs[name])) for name in needed}
 
 
 def _first_file(name: str, folders: Sequence[Path]) -> Path:

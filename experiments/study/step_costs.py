@@ -20,6 +20,8 @@ from study.definition import VARIANTS, Study
 
 StepSeconds = dict[str, float]
 """Seconds by phase, and of the whole "step"."""
+Definitions = Mapping[str, Sequence[str]]
+"""By name, the config whose steps are timed: its file, and then its overrides."""
 WARM_UP = 2
 """Steps before the measured ones, which compile."""
 
@@ -71,15 +73,18 @@ def time_steps(
     return times
 
 
-def summary_of_steps(configs: Mapping[str, Config], rounds: int, on_round: Callable[[int], None]) -> dict[str, Any]:
+def summary_of_steps(definitions: Definitions, rounds: int) -> dict[str, Any]:
     """The step costs of some configs, with the machine that they were measured on.
+
+    rounds: timed steps of each config.
 
     Returns:
       "machine", "load" (the system's mean load before and after), "rounds", and "seconds": by config the median of each
       phase and of the whole "step", and its "step_interval" (`median_interval`).
     """
     before = os.getloadavg()[0]
-    times = time_steps(configs, rounds, on_round)
+    configs = {name: load_config(spec, overrides) for name, (spec, *overrides) in definitions.items()}
+    times = time_steps(configs, rounds, lambda step: None)
     seconds = {
         name: {phase: float(np.median([t[phase] for t in steps])) for phase in steps[0]}
         | {"step_interval": median_interval([t["step"] for t in steps])}

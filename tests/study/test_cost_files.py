@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from study import cost_files
 from study.cost_files import measure_once, read_costs
 from study.regime import FULL
 from study.regime_stages import step_seconds
@@ -17,24 +16,19 @@ ONE = {"few": (SPEC, "selection.num_kept=4"), "all": (SPEC,)}
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch):
+def file(tmp_path):
     """A file of measured costs."""
-    monkeypatch.setattr(cost_files, "summary_of_steps", lambda configs, *_: {"seconds": _kept(configs)})
-    measure_once(tmp_path / "new" / "costs.json", ONE, 3)
+    measure_once(tmp_path / "new" / "costs.json", ONE, lambda definitions: {"seconds": len(definitions)})
     return tmp_path / "new" / "costs.json"
 
 
-def _kept(configs):
-    return {name: {"step": float(config.selection.num_kept)} for name, config in configs.items()}
+def _never(definitions):
+    raise AssertionError(definitions)
 
 
-def test_the_configs_are_those_of_the_definitions(file):
-    assert read_costs(file, ONE)["few"] == {"step": 4.0}
-
-
-def test_what_is_there_is_not_measured_again(file, monkeypatch):
-    monkeypatch.setattr(cost_files, "summary_of_steps", None)
-    measure_once(file, ONE, 3)
+def test_what_was_measured_is_there_and_not_measured_again(file):
+    assert read_costs(file, ONE)["seconds"] == len(ONE)
+    measure_once(file, ONE, _never)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +43,7 @@ def test_what_is_there_is_not_measured_again(file, monkeypatch):
 )
 def test_a_file_of_another_definition_is_refused_and_kept(file, other):
     before = file.read_text()
-    for use in (lambda: read_costs(file, other), lambda: measure_once(file, other, 3)):
+    for use in (lambda: read_costs(file, other), lambda: measure_once(file, other, _never)):
         with pytest.raises(UserError, match=r"costs.json was measured with another definition .* delete it"):
             use()
     assert file.read_text() == before

@@ -133,6 +133,13 @@ def test_tables_need_no_workdir(tmp_path):
     assert read_json(out / "main.json") == RESULTS["main"]
 
 
+def test_step_costs_of_another_definition_make_no_table(tmp_path):
+    costs = (DOCS / "results" / "costs.json").read_text()
+    (tmp_path / "costs.json").write_text(costs.replace("warm_start.num_steps=600", "warm_start.num_steps=60"))
+    with pytest.raises(UserError, match=r"costs.json was measured with another definition"):
+        write_results(FULL, FULL_EXTENT, regime.FULL, ("main",), tmp_path, {}, tmp_path, None)
+
+
 def test_every_answer_is_measured():
     for answer in ANSWERS:
         assert tables.at(RESULTS, answer.place)["value"] > 0

@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from study import cost_files, smollm2_stages
+from study import smollm2_stages
 from study.coin import coin
 from study.smollm2 import FULL_EXTENT, METHODS
 from study.smollm2_stages import VARIED, make_smollm2, step_costs
 
+from pods_jax.config.load import load_config
 from pods_jax.config.validate import validate_on_devices
 
 
@@ -20,11 +21,11 @@ def measured(tmp_path, monkeypatch):
     """The configs by setting, of a stage that makes no run and measures nothing."""
     configs = {}
 
-    def measure(found, rounds, on_round):
-        configs[len(configs)] = found
-        return {"seconds": {name: {"step": 2.0 + len(configs)} for name in found}}
+    def measure(definitions, rounds):
+        configs[len(configs)] = {n: load_config(spec, overrides) for n, (spec, *overrides) in definitions.items()}
+        return {"seconds": {name: {"step": 2.0 + len(configs)} for name in definitions}}
 
-    monkeypatch.setattr(cost_files, "summary_of_steps", measure)
+    monkeypatch.setattr(smollm2_stages, "summary_of_steps", measure)
     monkeypatch.setattr(smollm2_stages, "make_trials", lambda extent, *_: {extent.settings[0].name: "no luck"})
     failed = make_smollm2(FULL_EXTENT, tmp_path / "work", tmp_path, 3)
     assert list(failed) == [s.name for s in FULL_EXTENT.settings]
