@@ -1,4 +1,4 @@
-"""The pictures of README.md: PODS's step as a diagram, and the demo's learning curves.
+"""The pictures of README.md: PODS's step as a diagram, and the demo's learning curves; prints the demo's table.
 
     python experiments/sweep.py --config configs/demo.py:pods --config configs/demo.py:grpo_ga \\
         --config configs/demo.py:grpo --seeds 0-2 --set training.eval_every_steps=10 --workdir runs/pictures
@@ -25,6 +25,9 @@ from pods_jax.selection import select
 HERE = Path(__file__).parent
 COSTS = HERE.parent / "results" / "costs.json"
 
+METHODS = ("pods", "grpo_ga", "grpo")
+"""Of the demo, in the order of the table."""
+TARGETS = (0.95, 0.98)
 NUM_KEPT = 4
 RIGHT, WRONG, INK = LOOKS["percentile"].color, LOOKS["grpo"].color, "#444444"
 NUM_RIGHT = (5, 11, 0)
@@ -37,7 +40,11 @@ def main() -> None:
     args = parser.parse_args()
     draw_step(HERE / "step.png")
     if args.runs:
-        draw_demo(HERE / "demo.png", [read_run(file.parent) for file in sorted(args.runs.rglob("summary.json"))])
+        by_method = defaultdict(list)
+        for file in sorted(args.runs.rglob("summary.json")):
+            by_method[file.parts[-3].partition("-")[2].partition(",")[0]].append(read_run(file.parent))
+        draw_demo(HERE / "demo.png", by_method)
+        print(table_of_demo(by_method))
 
 
 # ---------------------------------------------------------------- the step
@@ -105,30 +112,58 @@ def _draw_legend(axes: Axes) -> None:
 # ---------------------------------------------------------------- the demo
 
 
-def draw_demo(path: Path, runs: Sequence[RunRecord]) -> None:
+def draw_demo(path: Path, by_method: Mapping[str, Sequence[RunRecord]]) -> None:
     """Test accuracy against training time, and rollouts trained on in a step; a line a method, its seeds as a band."""
-    seconds = {name: cost["seconds"]["step"] for name, cost in json.loads(COSTS.read_text())["variants"].items()}
-    by_method = defaultdict(list)
-    for run in runs:
-        by_method[run.workdir.parent.name.partition("-")[2].partition(",")[0]].append(run)
     with new_figure(height_in=2.5, width_in=5.0) as figure:
         axes = figure.subplots()
-        for method in ("pods", "grpo_ga", "grpo"):
-            _draw_method(axes, method, by_method[method], seconds)
+        for method in METHODS:
+            _draw_method(axes, method, by_method[method])
         axes.set(xlabel="training time (s)", ylabel="test accuracy (%)", ylim=(0, 101), xlim=(0, 10))
         axes.legend(loc="lower right")
         figure.savefig(path)
 
 
-def _draw_method(axes: Axes, method: str, runs: Sequence[RunRecord], seconds: Mapping[str, float]) -> None:
+def _draw_method(axes: Axes, method: str, runs: Sequence[RunRecord]) -> None:
     look = LOOKS[method]
-    sizes = runs[0].config["rollout"]["num_generations"], runs[0].config["selection"]["num_kept"]
-    steps = np.array([e["step"] for e in runs[0].evals])
+    times_s = _times(method, runs[0])
     accuracy = np.array([[100 * e["accuracy"] for e in run.evals] for run in runs])
-    times_s = steps * seconds[method]
-    label = f"{look.label}: {sizes[0]} rollouts a prompt, {sizes[1]} trained on"
+    label = f"{look.label}: {_sizes(runs)}"
     axes.plot(times_s, accuracy.mean(0), color=look.color, marker=look.marker, label=label)
     axes.fill_between(times_s, accuracy.min(0), accuracy.max(0), color=look.color, alpha=0.18, linewidth=0)
+
+
+def table_of_demo(by_method: Mapping[str, Sequence[RunRecord]]) -> str:
+    """The rows of README's table: means of the seeds before and after, and the range of the times to two accuracies."""
+    return "\n".join(_row(method, by_method[method]) for method in METHODS)
+
+
+def _row(method: str, runs: Sequence[RunRecord]) -> str:
+    times_s = _times(method, runs[0])
+    spans = [_change(runs, metric) for metric in ("accuracy", "greedy_accuracy")]
+    cells = [f"{LOOKS[method].label}, `:{method}` ({_sizes(runs)})", *spans, f"{times_s[-1]:.1f} s"]
+    return f"| {' | '.join(cells + [_reached(runs, times_s, target) for target in TARGETS])} |"
+
+
+def _change(runs: Sequence[RunRecord], metric: str) -> str:
+    first, last = (np.mean([run.evals[i][metric] for run in runs]) for i in (0, -1))
+    return f"{100 * first:.1f} % → {100 * last:.1f} %"
+
+
+def _reached(runs: Sequence[RunRecord], times_s: np.ndarray, target: float) -> str:
+    """When the first evaluation of a run is there, in the fastest and in the slowest of the runs."""
+    reached = [times_s[next(i for i, e in enumerate(run.evals) if e["accuracy"] >= target)] for run in runs]
+    return " to ".join(dict.fromkeys((f"{min(reached):.1f}", f"{max(reached):.1f}"))) + " s"
+
+
+def _sizes(runs: Sequence[RunRecord]) -> str:
+    config = runs[0].config
+    return f"{config['rollout']['num_generations']} rollouts a prompt, {config['selection']['num_kept']} trained on"
+
+
+def _times(method: str, run: RunRecord) -> np.ndarray:
+    """Seconds of training before each evaluation."""
+    seconds = json.loads(COSTS.read_text())["variants"][method]["seconds"]["step"]
+    return np.array([e["step"] for e in run.evals]) * seconds
 
 
 if __name__ == "__main__":
