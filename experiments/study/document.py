@@ -260,14 +260,14 @@ def _trial_spent(found: Numbers) -> str:
 
 
 def _trial_ratio_table(baseline: str, by_method: Mapping[str, Numbers], thresholds: Sequence[float]) -> str:
+    """A row for each method and threshold, a column for each cost."""
     costs = max((list(found[str(thresholds[0])]) for found in by_method.values()), key=len)
-    head = [f"cost of {METHODS[baseline].look.label} over that of"]
-    head += [f"{cost} to {_percent(t)}" for t in thresholds for cost in costs]
     rows = [
-        [METHODS[name].look.label] + [_cost_ratio(found[str(t)].get(c)) for t in thresholds for c in costs]
+        [METHODS[name].look.label, _percent(t), *(_cost_ratio(found[str(t)].get(cost)) for cost in costs)]
         for name, found in by_method.items()
+        for t in thresholds
     ]
-    return _table(head, rows)
+    return _table([f"cost of {METHODS[baseline].look.label} over that of", "to", *costs], rows)
 
 
 def _cost_ratio(found: Numbers | None) -> str:
