@@ -179,6 +179,10 @@ _PC_DAPO = ("2.3x to 4.0x", (2.3, 4.0))
 ANSWERS = (
     Answer("time to 90 %, PODS over GRPO-GA", *_PODS_GA, _speed_up("main", "grpo_ga", "pods")),
     Answer("the same, 10 times the parameters", *_PODS_GA, _speed_up("larger", "larger-grpo_ga", "larger-pods")),
+    Answer(
+        "the same to 50 %, a pretrained model (SmolLM2)", *_PODS_GA,
+        ("smollm2", "chain_sum-P1", "ratios", "grpo_ga", "pods", "0.5", "seconds"),
+    ),
     Answer("time to 90 %, PODS over GRPO", *_PODS_GRPO, _speed_up("main", "grpo", "pods")),
     Answer("the same, 10 times the parameters", *_PODS_GRPO, _speed_up("larger", "larger-grpo", "larger-pods")),
     Answer(

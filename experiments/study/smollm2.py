@@ -28,6 +28,8 @@ METHODS: Mapping[str, Method] = {
 
 
 WAVES = (("grpo", "pods", "random"), ("grpo_ga", "pods_32", "pilot_commit"))
+COMPARED = (("grpo", "pods", "random"), ("grpo_ga", "pods", "pods_32", "pilot_commit"))
+"""Methods in each row of a figure, the baseline first."""
 
 _SHARED = {
     "rollout.max_prompt_length": 64, "rollout.max_completion_length": 16, "model.remat": "none",

@@ -13,6 +13,7 @@ from study import (
     plots,
     regime_stages,
     regime_tables,
+    smollm2,
     smollm2_stages,
     tables,
     trial_plots,
@@ -139,7 +140,7 @@ def write_results(
         found = trials.read_records(extent, records[SMOLLM2])
         step_costs = smollm2_stages.step_costs(extent, records[SMOLLM2])
         results[SMOLLM2] = trial_tables.trial_table(extent, found, step_costs)
-        trial_plots.draw_trials(extent, found, step_costs, out)
+        trial_plots.draw_trials(extent, found, step_costs, smollm2.COMPARED, out)
     if REGIME in parts:
         results[REGIME] = regime_results(regime, records[REGIME])
     for name, numbers in results.items():

@@ -15,24 +15,32 @@ LABELS = {"steps": "training step", "seconds": "steps x seconds of a step (s)", 
 """The panels' axes."""
 
 
-def draw_trials(extent: Extent, records: Records, step_costs: Mapping[str, StepCosts], out: Path) -> list[Path]:
-    """Draws each setting that has a reported run as smollm2_NAME.png: a row for each wave of methods.
+def draw_trials(
+    extent: Extent,
+    records: Records,
+    step_costs: Mapping[str, StepCosts],
+    compared: Sequence[Sequence[str]],
+    out: Path,
+) -> list[Path]:
+    """Draws each setting that has a reported run as smollm2_NAME.png.
 
-    step_costs: by setting, where they were measured; a panel of times has the methods whose steps were.
+    Args:
+      step_costs: by setting, where they were measured; a panel of times has the methods whose steps were.
+      compared: the methods of each row; a row whose first method has no reported run is left out.
     """
     drawn = []
     for setting in extent.settings:
-        waves = [_found(extent, setting.name, wave, records) for wave in extent.waves]
-        waves = [_lines(extent, runs, step_costs.get(setting.name, {})) for runs in waves if runs]
-        if waves:
-            drawn.append(_draw_setting(setting.name, waves, setting.thresholds, out / f"smollm2_{setting.name}.png"))
+        rows = [_found(extent, setting.name, methods, records) for methods in compared]
+        rows = [_lines(extent, runs, step_costs.get(setting.name, {})) for runs in rows if runs]
+        if rows:
+            drawn.append(_draw_setting(setting.name, rows, setting.thresholds, out / f"smollm2_{setting.name}.png"))
     return drawn
 
 
-def _found(extent: Extent, setting: str, wave: Sequence[str], records: Records) -> dict[str, dict[int, Record]]:
-    """The runs of the methods that have a reported one, by method and seed."""
-    runs = {method: reported(extent, setting, method, records) for method in wave}
-    return {method: found for method, found in runs.items() if found}
+def _found(extent: Extent, setting: str, methods: Sequence[str], records: Records) -> dict[str, dict[int, Record]]:
+    """The runs of the methods that have a reported one, by method and seed; none if the first one has none."""
+    runs = {method: reported(extent, setting, method, records) for method in methods}
+    return {method: found for method, found in runs.items() if found} if runs[methods[0]] else {}
 
 
 def _lines(extent: Extent, runs: Mapping[str, Mapping[int, Record]], step_costs: StepCosts) -> dict[str, list[Line]]:
@@ -51,21 +59,19 @@ def _counted(look: Look, seeds: int) -> Look:
     return dataclasses.replace(look, label=f"{look.label} ({seeds} seed{'s' if seeds > 1 else ''})")
 
 
-def _draw_setting(
-    name: str, waves: Sequence[Mapping[str, list[Line]]], thresholds: Sequence[float], path: Path
-) -> Path:
+def _draw_setting(name: str, rows: Sequence[Mapping[str, list[Line]]], thresholds: Sequence[float], path: Path) -> Path:
     note = (
         f"{name}: greedy accuracy on 64 test problems, means of the last {WINDOW} evaluations over seeds; bands are "
         "Student's 95 % intervals. Dotted: the thresholds. All rollouts generated count, trained on or not."
     )
-    axes_drawn = [axis for axis in LABELS if all(wave[axis] for wave in waves)]
-    with new_figure(height_in=2.4 * len(waves) + 0.4) as figure:
-        grid = figure.subplots(len(waves), len(axes_drawn), squeeze=False, sharey=True)
-        for row, wave in zip(grid, waves, strict=True):
-            for axes, axis in zip(row, axes_drawn, strict=True):
-                label = "accuracy (%)" if axes is row[0] else ""
-                draw_curves(axes, wave[axis], Panel(LABELS[axis], label, thresholds=thresholds))
-            row[-1].legend(loc="lower right")
+    axes_drawn = [axis for axis in LABELS if all(row[axis] for row in rows)]
+    with new_figure(height_in=2.4 * len(rows) + 0.4) as figure:
+        grid = figure.subplots(len(rows), len(axes_drawn), squeeze=False, sharex="col", sharey=True)
+        for panels, row in zip(grid, rows, strict=True):
+            for axes, axis in zip(panels, axes_drawn, strict=True):
+                draw_curves(axes, row[axis], Panel(LABELS[axis], "accuracy (%)", thresholds=thresholds))
+                axes.label_outer()
+            panels[-1].legend(loc="lower right", frameon=True, framealpha=0.9, edgecolor="none")
         add_note(figure, note)
         figure.savefig(path)
     return path

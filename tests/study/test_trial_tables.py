@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from study import document, trial_plots
 from study.extents import Extent, Setting
-from study.smollm2 import METHODS, WAVES
+from study.smollm2 import COMPARED, METHODS, WAVES
 from study.trial_tables import curves, reported, trial_table
 from study.trials import Record, Trial
 
@@ -110,6 +110,6 @@ def test_curves_and_figures(tmp_path, costs):
     found = curves(reported(EXTENT, "sum-P1", "pods", records), "rollouts/generated")
     assert found.x.tolist() == (STEPS * 16).tolist()
     assert found.y[0].tolist() == pytest.approx([0, *(0.01 * (s - 5) for s in STEPS[1:])])
-    (drawn,) = trial_plots.draw_trials(EXTENT, records, costs, tmp_path)
+    (drawn,) = trial_plots.draw_trials(EXTENT, records, costs, COMPARED, tmp_path)
     assert drawn.name == "smollm2_sum-P1.png"
     assert drawn.stat().st_size > 20_000
