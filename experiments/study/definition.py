@@ -194,6 +194,10 @@ ANSWERS = (
         ("smollm2", "chain_sum-P1", "ratios", "grpo", "pods", "0.5", "seconds"),
     ),
     Answer(
+        "this model, 4 prompts a step", *_PODS_GRPO,
+        ("smollm2", "chain_sum-P4", "ratios", "grpo", "pods", "0.5", "seconds"),
+    ),
+    Answer(
         "rollouts to 51 %, Pilot-Commit over GRPO", *_PC_GRPO,
         _rollouts("allocation", "mixed-grpo", "mixed-pilot_commit"),
     ),

@@ -199,7 +199,7 @@ def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
     answers = [a for a in ANSWERS if at(results, a.place)]
     found = [at(results, a.place) for a in answers]
     path = out / "answers.png"
-    with new_figure(height_in=3.4) as figure:
+    with new_figure(height_in=0.5 + 0.25 * len(answers)) as figure:
         axes = figure.subplots()
         for row, (answer, ratio) in enumerate(zip(answers, found, strict=True)):
             low, high = answer.claimed
@@ -208,12 +208,12 @@ def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
         axes.plot([], [], "o-", color=LOOKS["pods"].color, label="here")
         axes.axvline(1, color="#444444", linewidth=0.8)
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis)
         axes.set(
             xlim=(0.45, _WIDEST),
             ylim=(len(answers) - 0.5, -0.5),
             xlabel="cost of the one named last over that of the first",
         )
+        _plain_ticks(axes.xaxis)
         axes.set_yticks(range(len(answers)), [answer.question for answer in answers])
         axes.grid(axis="y", visible=False)
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
