@@ -14,7 +14,8 @@ SPEC = "configs/smollm2_chain_sum.py"
 
 
 _ALL = {"selection.rule": "all"}
-_PILOTS = {"allocation.name": "pilot_commit", "allocation.options": {"on_exhausted": "train_partial"}}
+_PILOTS = {"allocation.name": "pilot_commit", "allocation.options": {"max_rounds": 1000}}
+"""As many rounds as it takes: at first one pilot in dozens has a right rollout."""
 
 METHODS: Mapping[str, Method] = {
     "grpo": Method(LOOKS["grpo"], _ALL | sizes(4, 4)),

@@ -72,10 +72,11 @@ def reported(extent: Extent, setting: str, method: str, records: Records) -> dic
 def curves(runs: Mapping[int, Record], axis: str) -> Curves:
     """Accuracies of all seeds, means over the last `WINDOW` evaluations, at the mean x of each evaluation.
 
-    axis: a name of a record's curve.
+    They end with the run that ended first. axis: a name of a record's curve.
     """
-    y = np.array([r.curve["accuracy"] for r in runs.values()])
-    x = np.mean([r.curve[axis] for r in runs.values()], axis=0)
+    shortest = min(len(r.curve["accuracy"]) for r in runs.values())
+    y = np.array([r.curve["accuracy"][:shortest] for r in runs.values()])
+    x = np.mean([r.curve[axis][:shortest] for r in runs.values()], axis=0)
     return Curves(x, y).smoothed(WINDOW)
 
 

@@ -43,9 +43,12 @@ class Record:
 
     @property
     def score(self) -> float:
-        """Mean accuracy over the evaluations after training began: learning rates are compared by it."""
-        after = self.curve["accuracy"][1:]
-        return sum(after) / len(after)
+        """Mean accuracy over the evaluations after training began: learning rates are compared by it.
+
+        Of a run that ended before its first step: the accuracy that it began with.
+        """
+        first, *after = self.curve["accuracy"]
+        return sum(after) / len(after) if after else first
 
 
 Records = Mapping[Trial, Record]

@@ -1,5 +1,6 @@
 """Tables and figures of a language model's trials, from records of known curves, against arithmetic."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -113,3 +114,13 @@ def test_curves_and_figures(tmp_path, costs):
     (drawn,) = trial_plots.draw_trials(EXTENT, records, costs, COMPARED, tmp_path)
     assert drawn.name == "smollm2_sum-P1.png"
     assert drawn.stat().st_size > 20_000
+
+
+def test_runs_that_end_early_have_scores_and_curves():
+    found = {seed: record("pilot_commit", seed, 0.01, 20) for seed in (0, 1)}
+    assert found[0].score == pytest.approx(0.55)
+    cut = {key: values[:3] for key, values in found[1].curve.items()}
+    found[1] = dataclasses.replace(found[1], curve=cut)
+    assert curves(found, "step").x.tolist() == [0, 10, 20]
+    unmoved = dataclasses.replace(found[1], curve={key: values[:1] for key, values in cut.items()})
+    assert unmoved.score == 0
