@@ -14,7 +14,7 @@ VARIED = {"reward.parts": {"coin": 1.0}, "reward.functions": {"coin": "study.coi
 """Config keys under which the rewards of every group vary, so that every gradient is computed."""
 
 
-def make_smollm2(extent: Extent, workdir: Path, records: Path, cost_rounds: int, workers: int = 1) -> dict[str, str]:
+def make_smollm2(extent: Extent, workdir: Path, records: Path, cost_rounds: int, workers: int) -> dict[str, str]:
     """Makes all that has no record; returns the problems of the runs that failed, by name.
 
     Args:

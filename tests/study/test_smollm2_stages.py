@@ -27,7 +27,7 @@ def measured(tmp_path, monkeypatch):
 
     monkeypatch.setattr(smollm2_stages, "summary_of_steps", measure)
     monkeypatch.setattr(smollm2_stages, "make_trials", lambda extent, *_: {extent.settings[0].name: "no luck"})
-    failed = make_smollm2(FULL_EXTENT, tmp_path / "work", tmp_path, 3)
+    failed = make_smollm2(FULL_EXTENT, tmp_path / "work", tmp_path, 3, workers=2)
     assert list(failed) == [s.name for s in FULL_EXTENT.settings]
     return configs
 
@@ -39,7 +39,7 @@ def test_every_setting_is_measured_once_with_rewards_that_vary(measured, tmp_pat
         for config in configs.values():
             validate_on_devices(config, 1)
             assert config.reward.parts.to_dict() == VARIED["reward.parts"]
-    make_smollm2(FULL_EXTENT, tmp_path / "work", tmp_path, 3)
+    make_smollm2(FULL_EXTENT, tmp_path / "work", tmp_path, 3, workers=2)
     assert len(measured) == len(FULL_EXTENT.settings)
     costs = step_costs(FULL_EXTENT, tmp_path)["chain_sum-P1"]
     assert costs == {method: {"step": 3.0} for method in METHODS if method != "pilot_commit"}

@@ -122,5 +122,5 @@ def test_runs_that_end_early_have_scores_and_curves():
     cut = {key: values[:3] for key, values in found[1].curve.items()}
     found[1] = dataclasses.replace(found[1], curve=cut)
     assert curves(found, "step").x.tolist() == [0, 10, 20]
-    unmoved = dataclasses.replace(found[1], curve={key: values[:1] for key, values in cut.items()})
-    assert unmoved.score == 0
+    unmoved = dataclasses.replace(found[1], curve={"accuracy": [0.25]})
+    assert unmoved.score == 0.25
