@@ -207,6 +207,10 @@ ANSWERS = (
         ("regime", "mixed-P2", "ratios", "pilot_commit", "0.51", "rollouts"),
     ),
     Answer(
+        "the same to 50 %, SmolLM2, 1 prompt a step", *_PC_GRPO,
+        ("smollm2", "chain_sum-P1", "ratios", "grpo_ga", "pilot_commit", "0.5", "rollouts"),
+    ),
+    Answer(
         "rollouts to 51 %, Pilot-Commit over DAPO", *_PC_DAPO,
         _rollouts("allocation", "mixed-dapo", "mixed-pilot_commit"),
     ),

@@ -350,7 +350,7 @@ def _interval(found: Numbers, seeds: int) -> str:
     if not _finite(found["value"]):
         return "-"
     interval = f"[{_number(found['low'], '.2f')}, {_number(found['high'], '.2f')}]"
-    remarks = [f"{found['num']} seeds"] if found["num"] < seeds else []
+    remarks = [f"{found['num']} of {seeds} seeds"] if found["num"] < seeds else []
     if censored := found.get("censored"):
         remarks.append(f"{censored} at the budget")
     return f"{found['value']:.2f}x {interval}" + (f" ({', '.join(remarks)})" if remarks else "")

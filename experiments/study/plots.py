@@ -188,7 +188,7 @@ def _draw_interval(axes: Axes, found: Numbers, y: float, color: str, marker: str
 def _plain_ticks(axis: Axis) -> None:
     """Ratios as 0.5, 1 and 2 on a logarithmic axis, the nearer to each other the smaller its range."""
     low, high = axis.get_view_interval()
-    ticks = [0.1, 0.3, 1, 3, 10] if high > 10 * low else [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4]
+    ticks = [0.1, 0.3, 1, 3, 10] if high > 15 * low else [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4]
     axis.set_major_locator(FixedLocator(ticks if high > 2 * low else np.round(np.arange(0.1, 4, 0.1), 1)))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_locator(NullLocator())
@@ -209,7 +209,7 @@ def draw_answers(results: Mapping[str, Numbers], out: Path) -> Path:
         axes.axvline(1, color="#444444", linewidth=0.8)
         axes.set_xscale("log")
         axes.set(
-            xlim=(0.45, _WIDEST),
+            xlim=(None, _WIDEST),
             ylim=(len(answers) - 0.5, -0.5),
             xlabel="cost of the one named last over that of the first",
         )

@@ -39,17 +39,20 @@ _SHARED = {
     "training.checkpoint_every_steps": 0, "training.checkpoint_every_minutes": 0, "training.keep_best": False,
     "training.log_samples_every_steps": 20,
 }  # fmt: skip
-THRESHOLDS = (0.1, 0.25, 0.5)
-_LENGTHS = {
-    1: {"training.num_steps": 200, "training.eval_every_steps": 20},
-    4: {"training.num_steps": 80, "training.eval_every_steps": 8},
-}
-"""Steps and evaluations by the number of prompts in a step."""
 _TASKS = {
     "chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
     "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
 }
 """Procedural data sets of reasoning-gym with their parameters: sums and differences of two numbers; products."""
+
+THRESHOLDS = {"chain_sum": (0.1, 0.25, 0.5), "products": (0.1, 0.25, 0.4)}
+_LENGTHS = {  # task, prompts in a step: steps, and steps from one evaluation to the next
+    ("chain_sum", 1): (200, 20),
+    ("chain_sum", 4): (80, 8),
+    ("products", 1): (100, 5),
+    ("products", 4): (40, 2),
+}
+"""Those of products follow three runs of PODS on seed 100, in which it was near its best, 47 %, within 80 steps."""
 
 
 _IN_ONE_PIECE = {"optimizer.micro_batch_size_per_device": 16}
@@ -57,17 +60,23 @@ _IN_ONE_PIECE = {"optimizer.micro_batch_size_per_device": 16}
 
 
 def _setting(task: str, num_prompts: int) -> Setting:
-    options = {"dataset": task, "num_train": 2000, "num_test": 64, "params": _TASKS[task]}
-    keys = {"data.options": options, "rollout.num_prompts": num_prompts, **_SHARED, **_LENGTHS[num_prompts]}
+    num_steps, eval_every_steps = _LENGTHS[task, num_prompts]
+    keys = {
+        "data.options": {"dataset": task, "num_train": 2000, "num_test": 64, "params": _TASKS[task]},
+        "rollout.num_prompts": num_prompts,
+        **_SHARED,
+        "training.num_steps": num_steps,
+        "training.eval_every_steps": eval_every_steps,
+    }
     by_method = dict.fromkeys(("grpo_ga", "pilot_commit"), _IN_ONE_PIECE)
-    return Setting(f"{task}-P{num_prompts}", f"{SPEC}:chain_sum", keys, THRESHOLDS, by_method)
+    return Setting(f"{task}-P{num_prompts}", f"{SPEC}:chain_sum", keys, THRESHOLDS[task], by_method)
 
 
 COST_ROUNDS = 11
 """Timed steps of each method."""
 
 FULL_EXTENT = Extent(
-    [_setting(task, num_prompts) for task in _TASKS for num_prompts in (1, 4)],
+    [_setting(task, num_prompts) for task, num_prompts in _LENGTHS],
     METHODS,
     WAVES,
     first_rate=5e-6,  # the best ones of the first setting, found from 2e-5 down, are this one and half of it
@@ -85,7 +94,7 @@ QUICK_EXTENT = Extent(
                 "evaluation.num_prompts": 32, "evaluation.batch_size": 32, "training.num_steps": 4,
                 "training.eval_every_steps": 2,
             },
-            THRESHOLDS,
+            THRESHOLDS["chain_sum"],
         )
     ],
     METHODS,
