@@ -583,6 +583,15 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's nested values, with the defaults of keys that they lack, as an earlier version had fewer."""
+    defaults = to_dict(Config())
+    sections = {
+        k: {**defaults[k], **v} for k, v in values.items() if isinstance(v, dict) and isinstance(defaults.get(k), dict)
+    }
+    return {**defaults, **values, **sections}
+
+
 def changes(values: Mapping[str, Any]) -> dict[str, Any]:
     """The flat keys of a config's nested values that are not the defaults."""
     defaults = flat(to_dict(Config()))

@@ -273,6 +273,10 @@ def _environment(config: Config) -> Iterator[str]:
         yield "reward.parts: 'environment' is what an environment gives: set environment.name"
 
 
+RESERVED = ("time", "rollouts", "tokens")
+"""Beginnings of names, before a slash, that metrics of an evaluation have beside those of its sets."""
+
+
 def _evaluation_sets(config: Config) -> Iterator[str]:
     e = config.evaluation
     sets, problems = e.parsed_sets()
@@ -280,6 +284,8 @@ def _evaluation_sets(config: Config) -> Iterator[str]:
         yield "evaluation.greedy = False leaves nothing to evaluate where num_samples is 0"
     yield from problems
     for prefix, chosen in sets.items():
+        if prefix in ("", *RESERVED):
+            yield f"evaluation.sets: '{prefix}' cannot be a prefix, as {', '.join(RESERVED)} begin other numbers' names"
         if chosen.name not in DATASETS:
             yield f"evaluation.sets.{prefix}: data set '{chosen.name}' is unknown ({nearest(chosen.name, DATASETS)})"
         if chosen.num_prompts < 1 or chosen.num_samples < 0:

@@ -28,7 +28,7 @@ from pods_jax.models.decoder import Params
 from pods_jax.parallel.hosts import from_main, is_main
 from pods_jax.rewards import RewardPool
 from pods_jax.training.inputs import FROZEN
-from pods_jax.training.memory import naming_keys_for_memory
+from pods_jax.training.memory import is_of_memory, naming_keys_for_memory
 from pods_jax.training.prompts import load_data, load_test_data
 from pods_jax.training.reporting import Reporter
 from pods_jax.training.run import Run, make_run
@@ -107,6 +107,8 @@ class Checkpoints:
             try:
                 return self._read(candidate, abstract)
             except Exception as error:  # damaged files make their readers raise anything
+                if is_of_memory(error):
+                    raise
                 if step is not None:
                     raise UserError(
                         f"{self.path}: the checkpoint at step {step} is damaged ({_in_a_line(error)}); choose another"

@@ -30,11 +30,13 @@ from pods_jax.training.samples import sample_record
 from pods_jax.training.step import Diverged, train_step
 from pods_jax.training.stopping import Stopped, StopRequest
 from pods_jax.training.wandb_board import refuse_missing_package
-from pods_jax.training.workdir import Workdir, best_step
+from pods_jax.training.workdir import SUMMARY, Workdir, best_step
 
 NOISE_FILE = "noise_scale.jsonl"
 LOGS = ("metrics.jsonl", "eval.jsonl", "samples.jsonl", NOISE_FILE)
-TOTALS = ("rollouts/", "tokens/", "rounds", "wall_time_s")
+COUNTS = ("step", "rounds", "wall_time_s")
+TOTALS = ("rollouts/", "tokens/")
+"""Names of what has been spent, and how they begin; `time/` is apart."""
 
 
 def train(
@@ -77,7 +79,7 @@ def train(
         if is_main():
             with writing(folder.path):
                 learning_curve(folder.path, folder.path / "learning_curve.png")
-                write_atomic(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")  # last: all is done
+                write_atomic(folder.path / SUMMARY, json.dumps(summary, indent=2) + "\n")  # last: all is done
     reporter.summary(summary, folder)
     return summary
 
@@ -114,13 +116,14 @@ def _train(
         step = start
         over = run.ended or _out_of_time(run)
         steps = range(start + 1, 1 + (start if over else config.training.num_steps))
+        if steps:
+            folder.remove(SUMMARY)  # of its end after fewer
         for step in _until(stop, reporter.steps(steps, start)):
             before_s = run.totals["wall_time_s"]
             measured = _measured(run, step, reporter) if _noise_due(config, step) else None
             metrics = _timed_step(run, folder, boards, step)
             if run.ended:
                 step -= 1  # this one made no update
-                folder.truncate("eval.jsonl", step - 1)  # to be written again, with what it generated
                 break
             if measured is not None:
                 folder.append(NOISE_FILE, {"step": step} | measured.record)
@@ -144,8 +147,11 @@ def _train(
         if run.ended:
             reporter.message(f"stopping at step {step}: {run.ended}")
         stopped_by = stop.signal()
-        if not stopped_by and not any(r["step"] == step for r in folder.read("eval.jsonl")):
-            _evaluate(run, folder, boards, step, reporter)
+        if not stopped_by:
+            if run.ended and not (folder.path / SUMMARY).is_file():
+                folder.truncate("eval.jsonl", step - 1)  # to be written again, with what the last step generated
+            if not any(r["step"] == step for r in folder.read("eval.jsonl")):
+                _evaluate(run, folder, boards, step, reporter)
         if checkpoints.latest_step() != step:
             _save(run, folder, checkpoints, step)
         return step, stopped_by
@@ -293,7 +299,7 @@ def summarise(folder: Workdir) -> dict[str, Any]:
     metrics = folder.read("metrics.jsonl")
     evals = folder.read("eval.jsonl")
     initial = evals[0] if evals[0]["step"] == 0 else {}  # lost
-    totals = {k: v for k, v in evals[-1].items() if k.startswith(TOTALS)}
+    totals = {k: v for k, v in evals[-1].items() if k in COUNTS[1:] or k.startswith(TOTALS)}
     before, after = (_scores(e) for e in (initial, evals[-1]))
     phases = {k for m in metrics for k in m if k.startswith("time/")}
     seconds = {k: sum(m.get(k, 0.0) for m in metrics) for k in sorted(phases)}
@@ -304,4 +310,4 @@ def summarise(folder: Workdir) -> dict[str, Any]:
 
 
 def _scores(record: dict[str, Any]) -> dict[str, float]:
-    return {k: v for k, v in record.items() if not k.startswith(("step", "time/", *TOTALS))}
+    return {k: v for k, v in record.items() if k not in COUNTS and not k.startswith(("time/", *TOTALS))}

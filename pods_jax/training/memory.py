@@ -25,7 +25,7 @@ def naming_keys_for_memory(config: Config) -> Iterator[None]:
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
-        if not _is_of_memory(error):
+        if not is_of_memory(error):
             raise
         raise UserError(
             f"out of memory ({_first_line(error)}); what lowers it: {_values(config)}. docs/troubleshooting.md has the "
@@ -33,7 +33,7 @@ def naming_keys_for_memory(config: Config) -> Iterator[None]:
         ) from error
 
 
-def _is_of_memory(error: Exception) -> bool:
+def is_of_memory(error: Exception) -> bool:
     """True for Python's error, and for XLA's of this kind, which says so in its code."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 

@@ -206,7 +206,7 @@ def count_generated(totals: Totals, groups: Sequence[Group]) -> None:
 
 def count_trained(totals: Totals, lengths: Iterable[np.ndarray]) -> None:
     """Books the trained rollouts. lengths: of each group's trained rollouts, in tokens."""
-    for unit, amount in _amounts(np.concatenate([*lengths])).items():
+    for unit, amount in _amounts(np.concatenate([np.empty(0, int), *lengths])).items():  # none if updates were skipped
         totals[f"{unit}/trained"] += amount
 
 

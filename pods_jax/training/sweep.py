@@ -28,7 +28,7 @@ from pods_jax.analysis.curves import half_width
 from pods_jax.config.load import load_config
 from pods_jax.errors import UserError
 from pods_jax.io import make_folder, refuse_unwritable
-from pods_jax.training.workdir import refuse_other_config
+from pods_jax.training.workdir import SUMMARY, ends_as, refuse_other_config
 
 LOG = "log.txt"
 
@@ -63,9 +63,11 @@ class SweepRun:
         return (*self.constants, *self.overrides, f"seed={self.seed}")
 
     def summary(self) -> dict[str, Any] | None:
-        """The summary that the run wrote at its end; None before."""
-        file = self.workdir / "summary.json"
-        return json.loads(file.read_text()) if file.is_file() else None
+        """The summary that the run wrote at its end; None before, and where its config has another end now."""
+        file = self.workdir / SUMMARY
+        if not file.is_file() or not ends_as(self.workdir, load_config(self.spec, self.all_overrides)):
+            return None
+        return json.loads(file.read_text())
 
     def state(self) -> str:
         """ "finished", "started" or "new"."""

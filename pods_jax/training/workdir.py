@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pods_jax.config.load import freeze, import_origin
-from pods_jax.config.schema import Config, flat, to_dict
+from pods_jax.config.schema import Config, flat, to_dict, with_defaults
 from pods_jax.errors import UserError
 from pods_jax.io import finite, local_path, make_folder, read_json, read_jsonl, write_atomic, writing
 from pods_jax.parallel.hosts import from_main, is_main
@@ -25,6 +25,8 @@ FREE = (
 """Keys, or how they begin, that may change when a run goes on: they say where and how it is computed, not what."""
 
 LOCK = ".lock"
+SUMMARY = "summary.json"
+"""Written last: a workdir that has it is finished."""
 ORIGIN = "origin.json"
 POLICY = ("model.", "lora.", "data.")
 """Beginnings of the keys that decide what a checkpoint holds, and which problems are solved."""
@@ -88,6 +90,12 @@ class Workdir:
             with writing(self.path):
                 write_atomic(self.path / name, text)
 
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        if self._writes:
+            with writing(self.path):
+                (self.path / name).unlink(missing_ok=True)
+
     def save_arrays(self, name: str, arrays: Mapping[str, Any]) -> Path:
         """Writes those that are not None as an .npz file."""
         with writing(self.path):
@@ -123,6 +131,13 @@ def is_workdir(path: Path) -> bool:
     return (path / LOCK).is_file() and (path / "config.json").is_file()
 
 
+def ends_as(path: Path, config: Config) -> bool:
+    """True if the workdir's config has the end of this one, in steps and minutes, or the run left no config."""
+    file = path / "config.json"
+    saved = with_defaults(read_json(file) if file.is_file() else to_dict(config))["training"]
+    return all(saved[key] == getattr(config.training, key) for key in ("num_steps", "max_minutes"))
+
+
 def best_step(evals: Sequence[Mapping[str, Any]]) -> int | None:
     """The step of the most accurate evaluated policy, the first of equals; None if none was trained."""
     trained = [e for e in evals if e["step"]]
@@ -137,7 +152,7 @@ def refuse_other_config(path: Path, config: Config) -> None:
     file = path / "config.json"
     if not file.is_file() or _unused(path):
         return
-    theirs = flat(read_json(file))
+    theirs = flat(with_defaults(read_json(file)))
     ours = flat(to_dict(config))
     _refuse(path, theirs, ours, (*FREE, *(("training.num_steps",) if _may_go_on(theirs, ours) else ())))
 

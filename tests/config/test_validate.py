@@ -44,6 +44,7 @@ def test_every_problem_is_reported_at_once():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("evaluation.sets={'time': {'name': 'addition'}}", "evaluation.sets: 'time' cannot be a prefix, as time, roll"),
         ("model.num_attention_heads=0", "model.num_attention_heads must be positive"),
         ("model.num_key_value_heads=3", "multiple of model.num_key_value_heads"),
         ("selection.num_kept=1", "at least 2"),

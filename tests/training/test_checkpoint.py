@@ -122,6 +122,16 @@ def test_a_damaged_checkpoint_is_skipped_with_a_line(tmp_path, damage):
     assert "\n" not in warnings[0]
 
 
+def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):
+    def full(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1073741824 bytes.")
+
+    saved(tmp_path, [2, 4])
+    monkeypatch.setattr(Checkpoints, "_read", full)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        restored(tmp_path)
+
+
 def test_any_file_may_be_damaged(tmp_path):
     """Whatever is cut short: what comes back is step 4 as it was, or step 2."""
     saved(tmp_path / "whole", [2, 4])

@@ -15,6 +15,7 @@ from pods_jax.errors import UserError
 from pods_jax.io import read_jsonl
 from pods_jax.rewards import RewardPool
 from pods_jax.training import Reporter, evaluate_checkpoint, train
+from pods_jax.training.loop import _scores
 from pods_jax.training.prompts import load_data, load_dataset
 from pods_jax.training.run import make_run
 from pods_jax.training.step import train_step
@@ -198,6 +199,18 @@ def test_too_many_skipped_updates_stop_the_run(tiny, tmp_path):
         assert batch["completions"].shape[:2] == (4, 4)
 
 
+def test_a_step_without_an_update_is_whole(tiny, tmp_path):
+    """With one update a step, all of step 2's is skipped: it trains on nothing, and the run goes on until three are."""
+    tiny.reward.parts, tiny.reward.functions = {"odd": 1.0}, {"odd": f"{__name__}:every_other"}
+    tiny.training.max_skipped_updates, tiny.optimizer.learning_rate = 3, 1e30
+    with pytest.raises(UserError, match=r"step 4: .* not finite in the last 3 updates.*skipped_batch_step_4.npz"):
+        train(built(tiny), tmp_path / "run", Reporter())
+    lines = read_jsonl(tmp_path / "run" / "metrics.jsonl")
+    assert [line["skipped_updates"] for line in lines] == [0, 1, 1]
+    assert [line["rollouts/trained"] for line in lines] == [16, 16, 16]
+    assert [line["rollouts/discarded"] for line in lines] == [16, 48, 80]
+
+
 def every_other(completions, **columns):
     return [float(i % 2) for i, _ in enumerate(completions)]
 
@@ -215,6 +228,29 @@ def test_a_finished_run_is_left_as_it_is(tiny, tmp_path):
     lines = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert train(built(tiny), tmp_path / "run", Reporter()) == first
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == lines
+
+
+class Dies(Reporter):
+    def step(self, metrics):
+        raise RuntimeError("killed")
+
+
+def test_a_run_that_goes_on_past_its_end_is_not_finished(tiny, tmp_path):
+    tiny.training.num_steps = 2
+    train(built(tiny), tmp_path / "run", Reporter())
+    assert read_run(tmp_path / "run").finished
+    tiny.training.num_steps = 4
+    with pytest.raises(RuntimeError, match="killed"):
+        train(built(tiny), tmp_path / "run", Dies())
+    assert not read_run(tmp_path / "run").finished
+    assert train(built(tiny), tmp_path / "run", Reporter())["steps"] == 4
+    assert read_run(tmp_path / "run").finished
+
+
+def test_a_summary_has_the_scores_of_every_set():
+    record = {"step": 3, "rounds": 4, "wall_time_s": 1.0, "time/eval_s": 2.0, "tokens/trained": 5.0}
+    scores = {"accuracy": 0.5, "stepgame/accuracy": 0.25, "rounds_of/accuracy": 0.75}
+    assert _scores(record | scores) == scores
 
 
 def test_max_minutes_stops_early(tiny, tmp_path):

@@ -15,6 +15,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from pods_jax.config.schema import from_mapping
 from pods_jax.io import read_jsonl
 from pods_jax.training import Reporter, stopping, train
+from pods_jax.training.step import train_step
 from pods_jax.training.stopping import Stopped, StopRequest
 
 RUN = """
@@ -69,6 +70,29 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny, tmp_path):
     for name in ("metrics.jsonl", "eval.jsonl", "samples.jsonl"):
         assert untimed(tmp_path / "run" / name) == untimed(tmp_path / "whole" / name)
     assert starts(tmp_path / "run" / "tensorboard") == [1, 5]
+
+
+def test_a_signal_in_a_step_that_finds_nothing_loses_no_evaluation(tiny, tmp_path, monkeypatch):
+    def signalled(run, step):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return train_step(run, step)
+
+    tiny.reward.parts, tiny.reward.functions = {"none": 1.0}, {"none": f"{__name__}:nothing"}
+    tiny.allocation.name, tiny.allocation.options = "dynamic_sampling", {"on_exhausted": "stop", "max_rounds": 2}
+    config, _ = from_mapping(tiny)
+    monkeypatch.setattr("pods_jax.training.loop.train_step", signalled)
+    first = train(config, tmp_path / "run", Reporter())
+    assert (first["stopped_by"], first["steps"]) == ("SIGTERM", 0)
+    assert [e["step"] for e in read_jsonl(tmp_path / "run" / "eval.jsonl")] == [0]
+    monkeypatch.undo()
+    for name in ("run", "whole"):
+        train(config, tmp_path / name, Reporter())
+    assert untimed(tmp_path / "run" / "eval.jsonl") == untimed(tmp_path / "whole" / "eval.jsonl")
+    assert read_jsonl(tmp_path / "run" / "eval.jsonl")[0]["rollouts/generated"] > 0
+
+
+def nothing(completions, **columns):
+    return [0.0 for _ in completions]
 
 
 def starts(folder):

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from pods_jax import processor
 from pods_jax.analysis.runs import read_run
+from pods_jax.config.load import load_config
+from pods_jax.config.schema import to_dict
 from pods_jax.errors import UserError
 from pods_jax.training.sweep import Sweep, check, expand, parse_seeds, parse_setting, table
 
@@ -126,6 +128,18 @@ def test_a_failed_run_stops_no_other_and_is_reported(fake, tmp_path):
         12.706 * 0.1, rel=1e-4
     )  # of 0.5 and 0.7, by Student's factor of two
     assert row["seconds_per_step"] == pytest.approx(1.0)
+
+
+def test_a_run_with_another_end_is_not_finished(tmp_path):
+    """More steps by an override that names do not tell: what the run had before is not its result any more."""
+    [run] = expand([DEMO], {}, [0], tmp_path)
+    run.workdir.mkdir(parents=True)
+    (run.workdir / "config.json").write_text(json.dumps(to_dict(load_config(DEMO, ["seed=0"]))))
+    (run.workdir / "summary.json").write_text("{}")
+    assert run.state() == "finished"
+    for end in ("training.num_steps=1000", "training.max_minutes=5"):
+        [other] = expand([DEMO], {}, [0], tmp_path, [end])
+        assert (other.state(), other.summary()) == ("started", None)
 
 
 def test_a_run_that_says_it_is_done_without_a_summary_has_failed(tmp_path):

@@ -1,5 +1,8 @@
 """A run's folder: what is damaged is told or dropped, and a lock is given back."""
 
+import contextlib
+import json
+
 import pytest
 
 from pods_jax.config.schema import from_mapping
@@ -59,6 +62,21 @@ def test_home_is_expanded_and_urls_are_refused(tiny, tmp_path, monkeypatch):
     assert (tmp_path / "run" / "config.json").is_file()
     with pytest.raises(UserError, match="workdir gs://bucket/run is a URL"):
         opened(tiny, "gs://bucket/run")
+
+
+def test_a_run_of_an_earlier_version_goes_on(tiny, tmp_path):
+    """Its config lacks a key that came later, and has its default here."""
+    config = from_mapping(tiny)[0]
+    folder = tmp_path / "run"
+    with contextlib.closing(Workdir(folder, config)) as workdir:
+        workdir.append("metrics.jsonl", {"step": 1})
+    saved = json.loads((folder / "config.json").read_text())
+    del saved["objective"]["entropy_coef"], saved["diagnostics"]
+    (folder / "config.json").write_text(json.dumps(saved))
+    refuse_other_config(folder, config)
+    tiny.objective.entropy_coef = 0.5
+    with pytest.raises(UserError, match=r"objective\.entropy_coef: 0\.0 there, 0\.5 here"):
+        refuse_other_config(folder, from_mapping(tiny)[0])
 
 
 def test_a_run_of_constant_rate_may_be_given_more_steps(tiny, tmp_path):
