@@ -65,9 +65,11 @@ class SweepRun:
     def summary(self) -> dict[str, Any] | None:
         """The summary that the run wrote at its end; None before, and where its config has another end now."""
         file = self.workdir / SUMMARY
-        if not file.is_file() or not ends_as(self.workdir, load_config(self.spec, self.all_overrides)):
-            return None
-        return json.loads(file.read_text())
+        return json.loads(file.read_text()) if file.is_file() and not self._goes_on() else None
+
+    def _goes_on(self) -> bool:
+        has_config = (self.workdir / "config.json").is_file()  # a script of one's own may leave none
+        return has_config and not ends_as(self.workdir, load_config(self.spec, self.all_overrides))
 
     def state(self) -> str:
         """ "finished", "started" or "new"."""

@@ -132,9 +132,8 @@ def is_workdir(path: Path) -> bool:
 
 
 def ends_as(path: Path, config: Config) -> bool:
-    """True if the workdir's config has the end of this one, in steps and minutes, or the run left no config."""
-    file = path / "config.json"
-    saved = with_defaults(read_json(file) if file.is_file() else to_dict(config))["training"]
+    """True if the workdir's config has the same end, in steps and minutes."""
+    saved = with_defaults(read_json(path / "config.json"))["training"]
     return all(saved[key] == getattr(config.training, key) for key in ("num_steps", "max_minutes"))
 
 
