@@ -183,6 +183,10 @@ ANSWERS = (
         "the same to 50 %, a pretrained model (SmolLM2)", *_PODS_GA,
         ("smollm2", "chain_sum-P1", "ratios", "grpo_ga", "pods", "0.5", "seconds"),
     ),
+    Answer(
+        "this model, products, to 40 %", *_PODS_GA,
+        ("smollm2", "products-P1", "ratios", "grpo_ga", "pods", "0.4", "seconds"),
+    ),
     Answer("time to 90 %, PODS over GRPO", *_PODS_GRPO, _speed_up("main", "grpo", "pods")),
     Answer("the same, 10 times the parameters", *_PODS_GRPO, _speed_up("larger", "larger-grpo", "larger-pods")),
     Answer(
@@ -192,6 +196,10 @@ ANSWERS = (
     Answer(
         "the same, a pretrained model (SmolLM2)", *_PODS_GRPO,
         ("smollm2", "chain_sum-P1", "ratios", "grpo", "pods", "0.5", "seconds"),
+    ),
+    Answer(
+        "this model, products, to 40 %", *_PODS_GRPO,
+        ("smollm2", "products-P1", "ratios", "grpo", "pods", "0.4", "seconds"),
     ),
     Answer(
         "this model, 4 prompts a step", *_PODS_GRPO,

@@ -217,7 +217,10 @@ def _apply(values: ConfigDict, override: str) -> None:
         if not isinstance(values, ConfigDict):
             raise UserError(f"override '--config.{key}': {section} is inside a value, not a section")
         values = values[section] if section in values else _add_section(values, section)
-    values[name] = _literal(text)
+    try:
+        values[name] = _literal(text)
+    except OverflowError as error:
+        raise UserError(f"override '--config.{key}': a number of {len(text)} digits is too large") from error
 
 
 def _add_section(values: ConfigDict, name: str) -> ConfigDict:
@@ -228,5 +231,5 @@ def _add_section(values: ConfigDict, name: str) -> ConfigDict:
 def _literal(text: str) -> object:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # as its documentation lists
         return text

@@ -96,7 +96,7 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
 def set_method(config: ConfigDict, argument: str, offered: Mapping[str, Keys]) -> None:
     """Sets the method that the argument names, the first of `offered` by default, and then its options.
 
-    A method of rule "all" trains on all it generates: its n and m are either one that is given.
+    A method of rule "all" trains on all it generates: where one of n and m is given, it is both.
 
     Args:
       argument: items separated by commas: a method first, if any; options, "name=value" (see `OPTIONS`).
@@ -113,9 +113,9 @@ def set_method(config: ConfigDict, argument: str, offered: Mapping[str, Keys]) -
         raise UserError(f"no method '{first}' ({nearest(first, offered)}); options are {', '.join(OPTIONS)}")
     keys = {**METHODS[first], **offered[first]}
     changes = dict(_option(item) for item in rest)
-    given = [value for key, value in changes.items() if key in sizes(0, 0)]
-    if given and {**keys, **changes}["selection.rule"] == "all":
-        changes |= sizes(given[-1], given[-1])
+    given = {value for key, value in changes.items() if key in sizes(0, 0)}
+    if len(given) == 1 and {**keys, **changes}["selection.rule"] == "all":
+        changes |= sizes(*given, *given)
     config.update_from_flattened_dict(keys | changes)
 
 

@@ -4,6 +4,8 @@ Algorithmic sizes are global; sizes that only affect speed or memory say `_per_d
 """
 
 import dataclasses
+import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -540,10 +542,10 @@ def _build(cls: type, values: Mapping[str, Any] | ConfigDict, prefix: str, probl
             built[name] = _build(hints[name], value, f"{prefix}{name}.", problems)
         else:
             value, allowed = _coerce(value, hints[name])
-            if type(value) in allowed and _holds_strings(value):
+            if type(value) in allowed and _holds_strings(value) and _is_finite(value):
                 built[name] = value
             else:
-                problems.append(f"{prefix}{name} must be {' or '.join(map(_kind, allowed))}, got {value!r}")
+                problems.append(f"{prefix}{name} must be {' or '.join(map(_kind, allowed))}, got {_shown(value)}")
     return cls(**built)
 
 
@@ -551,6 +553,7 @@ def _kind(allowed: type) -> str:
     """A type's name in a message; of a dict, how one is written on a command line."""
     names = {
         type(None): "None",
+        float: "a finite float",
         FrozenConfigDict: "a dict such as \"{'key': 'value'}\"",
         tuple: "a tuple of strings such as \"('value',)\"",
     }
@@ -562,13 +565,27 @@ def _holds_strings(value: Any) -> bool:
     return not isinstance(value, tuple) or all(isinstance(member, str) for member in value)
 
 
+def _has_string_keys(values: Mapping[str, Any] | ConfigDict) -> bool:
+    nested = (value for value in values.values() if isinstance(value, Mapping | ConfigDict))
+    return all(isinstance(key, str) for key in values) and all(map(_has_string_keys, nested))
+
+
+def _shown(value: Any) -> str:
+    """On one line, which a ConfigDict's own form is not."""
+    return repr(value.to_dict() if isinstance(value, ConfigDict) else value)
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 def _coerce(value: Any, hint: Any) -> tuple[Any, tuple[type, ...]]:
     """The value as its field's type where that loses nothing, and the types the field allows."""
     members = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
     allowed = tuple(typing.get_origin(member) or member for member in members)
-    if FrozenConfigDict in allowed and isinstance(value, Mapping | ConfigDict):
+    if FrozenConfigDict in allowed and isinstance(value, Mapping | ConfigDict) and _has_string_keys(value):
         value = FrozenConfigDict(dict(value))
-    elif float in allowed and type(value) is int:
+    elif float in allowed and type(value) is int and abs(value) <= sys.float_info.max:
         value = float(value)
     elif tuple in allowed and isinstance(value, list):
         value = tuple(value)

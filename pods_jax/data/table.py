@@ -148,7 +148,8 @@ def _column(fields: Mapping[str, Any], name: str) -> Any:
 def _gold(fields: Mapping[str, Any], name: str) -> str:
     """The gold as text; whole numbers have no decimal point, which Parquet gives to integers beside missing values."""
     value = _column(fields, name)
-    number = isinstance(value, int | float | Decimal) and not isinstance(value, bool) and math.isfinite(value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    number = whole or (isinstance(value, float | Decimal) and math.isfinite(value))
     if not number and not isinstance(value, str):
         raise BadRow(f"column '{name}' must be a text or a number, found {shown(value)}")
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()

@@ -123,8 +123,10 @@ def parse_seeds(text: str) -> list[int]:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise UserError(f"--seeds {text}: '{part}' is neither a number nor a range such as 0-9")
-        first = int(match[1])
-        seeds += range(first, int(match[2] or first) + 1)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UserError(f"--seeds {text}: '{part}' is a range without a seed; write the smaller number first")
+        seeds += range(first, last + 1)
     if len(seeds) != len(set(seeds)) or not seeds:
         raise UserError(f"--seeds {text} names a seed twice, or none")
     return seeds
@@ -135,7 +137,28 @@ def parse_setting(text: str) -> tuple[str, list[str]]:
     key, equals, values = text.partition("=")
     if not equals or not key or not values:
         raise UserError(f"--set {text}: write section.key=value[,value...]")
-    return key, [v.strip() for v in re.findall(r"(?:\[[^]]*\]|\([^)]*\)|\{[^}]*\}|'[^']*'|[^,])+", values)]
+    found = _split(values)
+    if not all(found):
+        raise UserError(f"--set {text}: there is an empty value; write '' for an empty text")
+    return key, found
+
+
+def _split(text: str) -> list[str]:
+    """What stands between commas, those in brackets and in quotes apart; a quote opens in brackets or at a start."""
+    parts = [""]
+    depth, quote = 0, ""
+    for char in text:
+        if char == "," and not depth and not quote:
+            parts.append("")
+            continue
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"" and (depth or not parts[-1].strip()):
+            quote = char
+        else:
+            depth += (char in "([{") - (char in ")]}")
+        parts[-1] += char
+    return [part.strip() for part in parts]
 
 
 def check(runs: Sequence[SweepRun]) -> None:

@@ -95,7 +95,7 @@ def test_prompts_of_messages(tmp_path):
         assert sorted(columns_of(data.train + data.test)["weight"]) == [0, 1, 2]
 
 
-GOLDS = [(3, "3"), (3.0, "3"), (0.5, "0.5"), (" x ", "x"), (10**30, "1" + "0" * 30)]
+GOLDS = [(3, "3"), (3.0, "3"), (0.5, "0.5"), (" x ", "x"), (10**30, "1" + "0" * 30), (10**400, "1" + "0" * 400)]
 
 
 @pytest.mark.parametrize(("value", "gold"), GOLDS)

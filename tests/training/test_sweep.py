@@ -76,7 +76,7 @@ def test_seeds_as_ranges_and_numbers(seeds):
     assert parse_seeds(f"{min(seeds)}-{max(seeds)}") == list(range(min(seeds), max(seeds) + 1))
 
 
-@pytest.mark.parametrize("text", ["", "a", "3-", "1,1", "5-3", "-1"])
+@pytest.mark.parametrize("text", ["", "a", "3-", "1,1", "5-3", "0,5-3", "-1"])
 def test_what_are_no_seeds(text):
     with pytest.raises(UserError, match="--seeds"):
         parse_seeds(text)
@@ -89,6 +89,10 @@ def test_what_are_no_seeds(text):
         ("a.b=x", ["x"]),
         ("a.b={'c': 1, 'd': 2},{}", ["{'c': 1, 'd': 2}", "{}"]),
         ("a.b='x,y',(1, 2),[3, 4]", ["'x,y'", "(1, 2)", "[3, 4]"]),
+        ('a.b="Think, then answer",x', ['"Think, then answer"', "x"]),
+        ("a.b=[[1,2],[3,4]],[(5, 6), {'a': ']'}]", ["[[1,2],[3,4]]", "[(5, 6), {'a': ']'}]"]),
+        ("a.b=Don't,Do", ["Don't", "Do"]),
+        ("a.b=a: 1, b", ["a: 1", "b"]),
     ],
 )
 def test_values_of_a_key(text, values):
@@ -100,6 +104,9 @@ def test_mistakes_are_told_before_anything_runs(tmp_path):
         expand(["a/x.py", "b/x.py"], {}, [0], tmp_path)
     with pytest.raises(UserError, match=r"write section\.key="):
         parse_setting("a.b")
+    for text in ("a.b=,", "a.b=1,,2", "a.b=1,"):
+        with pytest.raises(UserError, match="there is an empty value"):
+            parse_setting(text)
     with pytest.raises(UserError, match=r"selection\.num_kept"):
         check(expand([DEMO], {"selection.num_kept": ["16", "128"]}, [0], tmp_path))
     run = expand([DEMO], {}, [0], tmp_path)[0]
