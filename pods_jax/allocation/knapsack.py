@@ -153,7 +153,8 @@ def _shared(counts: np.ndarray, takers: np.ndarray, total: int) -> np.ndarray:
 
 def needed(rate: float, o: KnapsackOptions) -> int:
     """Number of rollouts after which both outcomes were seen with about probability `confidence`, rounded down."""
-    return int(min(o.n_max, math.log(1 - o.confidence) / math.log(max(rate, 1 - rate))))
+    of_likely = math.log(max(rate, 1 - rate))  # 0 for a rate that cannot be told from 0 or 1
+    return int(min(o.n_max, math.log(1 - o.confidence) / of_likely)) if of_likely else o.n_max
 
 
 def gains(rates: np.ndarray, n_min: int, n_max: int) -> np.ndarray:

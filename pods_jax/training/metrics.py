@@ -195,13 +195,16 @@ def new_totals() -> Totals:
 
 
 def count_generated(totals: Totals, groups: Sequence[Group]) -> None:
-    """Books a round of rollouts, in all and by the stage of their requests (`rollouts/STAGE`, `tokens/STAGE`)."""
+    """Books a round of rollouts, in all and by the stage of their requests (`rollouts/STAGE`, `tokens/STAGE`).
+
+    None are no round.
+    """
     for group in groups:
         for unit, amount in _amounts(group.own_lengths).items():
             stage = f"{unit}/{group.request.stage}"
             totals[stage] = totals.get(stage, 0.0) + amount
             totals[f"{unit}/generated"] += amount
-    totals["rounds"] += 1
+    totals["rounds"] += bool(groups)
 
 
 def count_trained(totals: Totals, lengths: Iterable[np.ndarray]) -> None:

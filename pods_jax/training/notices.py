@@ -64,9 +64,10 @@ class Notices:
                 "look in samples.jsonl for an end-of-sequence token that does not come"
             )
         if self._mean("frac_reward_zero_std") >= 1:
+            learnt = "" if self._mean("grad_norm") else ", so that nothing was learnt"  # not all estimators need groups
             lines["equal rewards"] = (
-                f"in {WINDOW} steps no prompt's rewards differed, so that nothing was learnt (mean reward "
-                f"{self._mean('reward'):.3g}): see samples.jsonl"
+                f"in {WINDOW} steps no prompt's rewards differed{learnt} (mean reward {self._mean('reward'):.3g}): "
+                "see samples.jsonl"
             )
         return lines
 

@@ -94,6 +94,8 @@ def test_rollouts_that_are_needed():
     for p in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9):
         real = next(N / 1000 for N in range(10**6) if 1 - max(p, 1 - p) ** (N / 1000) >= 0.9)
         assert needed(p, o) == min(40, int(real))
+    for rate in (1e-20, 1 - 1e-20):  # which float64 cannot tell from 0 and 1
+        assert needed(rate, o) == 40
 
 
 # ---------------------------------------------------------------- worth and deal

@@ -8,7 +8,14 @@ import pytest
 
 from pods_jax.groups import Group, Prompt, Request
 from pods_jax.learner import Batch
-from pods_jax.training.metrics import candidate_metrics, mismatch_metrics, rollout_metrics, staleness_metrics
+from pods_jax.training.metrics import (
+    candidate_metrics,
+    count_generated,
+    mismatch_metrics,
+    new_totals,
+    rollout_metrics,
+    staleness_metrics,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -92,3 +99,9 @@ def test_ages_are_of_the_trained_rollouts():
         "staleness/mean": pytest.approx(2.0),
         "staleness/max": 4.0,
     }
+
+
+def test_a_step_that_generates_nothing_is_no_round():
+    totals = new_totals()
+    count_generated(totals, [])
+    assert set(totals.values()) == {0.0}

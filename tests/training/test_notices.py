@@ -26,7 +26,9 @@ def test_everything_truncated():
 
 def test_rewards_that_are_all_equal():
     (line,) = said([{"frac_reward_zero_std": 1.0, "reward": 0.0}] * 20)
-    assert "no prompt's rewards differed" in line
+    assert "no prompt's rewards differed, so that nothing was learnt (mean reward 0): see" in line
+    (line,) = said([{"frac_reward_zero_std": 1.0, "grad_norm": 0.5}] * 20)  # of reinforce_pp, or a KL in the loss
+    assert "no prompt's rewards differed (mean reward 0.5): see" in line
     assert said([{"frac_reward_zero_std": 1.0}] * (WINDOW - 1)) == []
 
 
