@@ -53,12 +53,19 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", default="newest", metavar="WHICH", help="newest (default), best, or a step")
 
 
-def add_count(parser: argparse.ArgumentParser, name: str, least: int = 1, **options: Any) -> None:
-    """Adds an argument of one or several integers of at least `least`. options: further arguments of `add_argument`."""
+def add_count(
+    parser: argparse.ArgumentParser, name: str, least: int = 1, below: int | None = None, **options: Any
+) -> None:
+    """Adds an argument of one or several integers of at least `least`, and below `below` if that is given.
+
+    options: further arguments of `add_argument`.
+    """
 
     def integer(text: str) -> int:
         if int(text) < least:
             raise UserError(f"{name} must be at least {least}, got {text}")
+        if below is not None and int(text) >= below:
+            raise UserError(f"{name} must be below {below}, got {text}")
         return int(text)
 
     parser.add_argument(name, type=integer, **options)

@@ -178,7 +178,7 @@ def sample() -> None:
     add_count(parser, "--num-samples", default=1, help="answers to each prompt (default: 1)")
     add_count(parser, "--max-new-tokens", help="where an answer is cut (default: rollout.max_completion_length)")
     parser.add_argument("--temperature", type=float, default=1.0, help="of the samples (default: 1, as in training)")
-    add_count(parser, "--seed", least=0, default=0, help="of the samples (default: 0)")
+    add_count(parser, "--seed", least=0, below=2**32, default=0, help="of the samples (default: 0)")
     args, config = parse_policy(parser)
     from pods_jax.training import Reporter, speaker
 

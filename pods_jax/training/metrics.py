@@ -197,7 +197,7 @@ def new_totals() -> Totals:
 def count_generated(totals: Totals, groups: Sequence[Group]) -> None:
     """Books a round of rollouts, in all and by the stage of their requests (`rollouts/STAGE`, `tokens/STAGE`).
 
-    None are no round.
+    Without groups there was no round: an allocator that hands over what it held has generated nothing.
     """
     for group in groups:
         for unit, amount in _amounts(group.own_lengths).items():

@@ -126,6 +126,8 @@ def parse_seeds(text: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UserError(f"--seeds {text}: '{part}' is a range without a seed; write the smaller number first")
+        if last >= 2**32:
+            raise UserError(f"--seeds {text}: {last} is not below 2^32 (random keys have 32 bits)")
         seeds += range(first, last + 1)
     if len(seeds) != len(set(seeds)) or not seeds:
         raise UserError(f"--seeds {text} names a seed twice, or none")

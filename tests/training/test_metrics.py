@@ -101,7 +101,9 @@ def test_ages_are_of_the_trained_rollouts():
     }
 
 
-def test_a_step_that_generates_nothing_is_no_round():
+def test_a_round_is_counted_where_something_was_generated():
     totals = new_totals()
-    count_generated(totals, [])
-    assert set(totals.values()) == {0.0}
+    for groups in ([], [group([0, 1, 0, 1])], [], [group([1, 1, 0, 1])]):
+        count_generated(totals, groups)
+    assert totals["rounds"] == 2
+    assert totals["rollouts/generated"] == 8

@@ -116,6 +116,7 @@ def test_a_policy_answers(trained, call):
         ("sample", ["--model", "nowhere", "--prompt", "x"], "no model at 'nowhere'"),
         ("sample", ["--model", "x", "--temperature", "-1"], "--temperature must be 0"),
         ("sample", ["--model", "x", "--num-samples", "0"], "--num-samples must be at least 1"),
+        ("sample", ["--model", "x", "--seed", str(2**32)], "--seed must be below 4294967296, got 4294967296"),
     ],
 )
 def test_wrong_arguments_are_one_line(call, command, arguments, message):

@@ -76,7 +76,7 @@ def test_seeds_as_ranges_and_numbers(seeds):
     assert parse_seeds(f"{min(seeds)}-{max(seeds)}") == list(range(min(seeds), max(seeds) + 1))
 
 
-@pytest.mark.parametrize("text", ["", "a", "3-", "1,1", "5-3", "0,5-3", "-1"])
+@pytest.mark.parametrize("text", ["", "a", "3-", "1,1", "5-3", "0,5-3", "-1", "4294967296", "0-99999999999"])
 def test_what_are_no_seeds(text):
     with pytest.raises(UserError, match="--seeds"):
         parse_seeds(text)
