@@ -35,7 +35,7 @@ SLICES = (
 )  # fmt: skip
 """By the memory of all their chips together."""
 
-ORDER = ("update", "scoring", "rescoring", *FIRST_TURN, *LATER_TURN)
+ORDER = ("update", "scoring", "rescoring", "entropies", *FIRST_TURN, *LATER_TURN)
 """Programs, those that are soonest compiled first."""
 
 

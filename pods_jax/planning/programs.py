@@ -29,6 +29,8 @@ def programs(run: RunShapes) -> Iterator[Program]:
         yield scoring(run)
     if objective.steps_per_generation > 1 and objective.old_logprobs == "recompute":
         yield rescoring(run)
+    if objective.top_entropy_quantile < 1:
+        yield entropies(run)
     yield update(run)
 
 
@@ -54,18 +56,28 @@ def scoring(run: RunShapes) -> Program:
 
 def rescoring(run: RunShapes) -> Program:
     """The policy's log-probs of the rollouts that later optimizer steps of a pass train on: their old log-probs."""
+    return _policy_scoring(run, "rescoring", "logprobs", run.config.objective.steps_per_generation - 1)
+
+
+def entropies(run: RunShapes) -> Program:
+    """The policy's entropies of the kept rollouts' tokens, the highest of which count in the loss."""
+    return _policy_scoring(run, "entropies", "entropies", run.config.objective.steps_per_generation)
+
+
+def _policy_scoring(run: RunShapes, name: str, field: str, runs: int) -> Program:
+    """A field of the `Scores` of an optimizer step's rollouts under the policy."""
     config = run.config
     rollouts = _kept_rollouts(run)
     params = run.state.params
     weights = params if run.base is None else adapt(run.base, params, config.lora.scale)
     return Program(
-        name="rescoring",
-        lower=functools.partial(make_scorer(config, run.model, run.mesh).lower, weights, *rollouts),
+        name=name,
+        lower=functools.partial(make_scorer(config, run.model, run.mesh).lower, weights, *rollouts, field=field),
         given={name: run.held()[name] for name in ("parameters", "frozen weights")},
         within={},
         beside=sum(run.held().values()) - device_bytes(weights),
         flops=flops.scoring_flops(run.model.config, *_sizes(rollouts), config.lora, config.model.attention),
-        runs=config.objective.steps_per_generation - 1,
+        runs=runs,
     )
 
 
@@ -113,6 +125,7 @@ def batch_shapes(run: RunShapes) -> Batch:
         old_logprobs=token if has_old else None,
         ref_logprobs=token if objective.loss_beta else None,
         loss_mask=None if run.config.environment.name is None else completions.update(dtype="bool"),
+        policy_mask=completions.update(dtype="bool") if objective.top_entropy_quantile < 1 else None,
     )
 
 

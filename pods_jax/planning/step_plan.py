@@ -17,7 +17,7 @@ from pods_jax.planning.programs import programs
 from pods_jax.planning.run_shapes import Program, RunShapes, run_shapes
 
 Say = Callable[[str], None]
-PROGRAMS = (*FIRST_TURN, *LATER_TURN, "scoring", "rescoring", "update")
+PROGRAMS = (*FIRST_TURN, *LATER_TURN, "scoring", "rescoring", "entropies", "update")
 """Names of the programs that a step may have."""
 
 

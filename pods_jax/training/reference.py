@@ -42,9 +42,11 @@ class Scorer:
         options = self._options(completions.shape) | {"field": "entropies"}
         return _score(self.model, params, prompts, prompt_lengths, completions, **options)
 
-    def lower(self, params: Any, prompts: Any, prompt_lengths: Any, completions: Any) -> jax.stages.Lowered:
-        """The program of a call, from shapes in place of arrays."""
-        options = self._options(completions.shape)
+    def lower(
+        self, params: Any, prompts: Any, prompt_lengths: Any, completions: Any, field: str = "logprobs"
+    ) -> jax.stages.Lowered:
+        """The program of a call, or of `entropies`, from shapes in place of arrays."""
+        options = self._options(completions.shape) | {"field": field}
         return _score.lower(self.model, params, prompts, prompt_lengths, completions, **options)
 
     def _options(self, shape: tuple[int, ...]) -> dict[str, Any]:

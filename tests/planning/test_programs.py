@@ -131,3 +131,23 @@ def test_a_later_turn_is_planned_with_all_that_came_before_as_its_prompt(tiny):
     assert later.within["KV cache"] == token * 4 * 8 * (12 + 4)
     assert batch_shapes(run).loss_mask.shape == batch_shapes(run).completions.shape
     assert update.name == "update"
+
+
+def test_entropies_are_planned_where_they_choose_the_tokens(tiny):
+    """They are the policy's, of each optimizer step's rollouts, and the update gets a mask of the tokens."""
+    tiny.objective.steps_per_generation = 2
+    devices = jax.devices()[:1]
+    run = run_shapes(from_mapping(tiny)[0], devices)
+    assert [p.name for p in programs(run)] == ["sampling", "rescoring", "update"]
+    assert batch_shapes(run).policy_mask is None
+    tiny.objective.top_entropy_quantile = 0.5
+    run = run_shapes(from_mapping(tiny)[0], devices)
+    found = {p.name: p for p in programs(run)}
+    assert list(found) == ["sampling", "rescoring", "entropies", "update"]
+    assert (found["rescoring"].runs, found["entropies"].runs) == (1, 2)
+    assert found["entropies"].flops == found["rescoring"].flops
+    lowered = {name: found[name].lower() for name in ("rescoring", "entropies")}
+    assert arguments(lowered["entropies"].args_info) == arguments(lowered["rescoring"].args_info)
+    assert lowered["entropies"].as_text() != lowered["rescoring"].as_text()
+    batch = batch_shapes(run)
+    assert arguments(batch.policy_mask) == [(batch.completions.shape, "bool")]
