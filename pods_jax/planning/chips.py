@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,8 +38,8 @@ CHIPS = {
     "v5e": Chip(197e12, 16 * GiB, 819e9, 200e9, "cloud.google.com/tpu/docs/v5e: ICI 1600 Gbps"),
     "v5p": Chip(459e12, 95 * GiB, 2765e9, 600e9, "cloud.google.com/tpu/docs/v5p: ICI 4800 Gbps"),
     "v6e": Chip(918e12, 32 * GiB, 1600e9, 400e9, "cloud.google.com/tpu/docs/v6e: ICI 3200 Gbps"),
-    "A100-40GB": Chip(312e12, 40 * 10**9, 1555e9, 300e9, "NVIDIA A100 40GB SXM data sheet: NVLink 600 GB/s both ways"),
     "A100": Chip(312e12, 80 * 10**9, 2039e9, 300e9, "NVIDIA A100 80GB SXM data sheet: NVLink 600 GB/s both ways"),
+    "A100-40GB": Chip(312e12, 40 * 10**9, 1555e9, 300e9, "NVIDIA A100 40GB SXM data sheet: NVLink 600 GB/s both ways"),
     "H100": Chip(989e12, 80 * 10**9, 3350e9, 450e9, "NVIDIA H100 SXM data sheet: NVLink 900 GB/s both ways"),
     "H200": Chip(989e12, 141 * 10**9, 4800e9, 450e9, "NVIDIA H200 SXM data sheet: NVLink 900 GB/s both ways"),
 }
@@ -49,10 +50,15 @@ def chip_name(device_kind: str) -> str | None:
     """The key of CHIPS for JAX's `device_kind`; None for a CPU or an accelerator that is not in the table."""
     if device_kind in _TPU_KINDS:
         return _TPU_KINDS[device_kind]
-    words = device_kind.replace("-", " ").split()
-    if "A100" in words and "40GB" in words:
-        return "A100-40GB"
-    return next((name for name in CHIPS if name in words and "TPU" not in words), None)
+    words = re.split(r"[\s-]+", device_kind)
+    if {"TPU", "MIG"} & set(words):  # a MIG device is a part of a GPU
+        return None
+    sizes = [word for word in words if re.fullmatch(r"\d+GB", word)]
+    found = next((name for name in CHIPS if name in words), None)
+    if found is None or not sizes or sizes == [f"{CHIPS[found].hbm_bytes // 10**9}GB"]:
+        return found
+    named = f"{found}-{sizes[0]}"
+    return named if named in CHIPS else None
 
 
 def topology_devices(topology: str) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from pods_jax.planning.run_shapes import Program
 
 def test_topologies_of_gpus():
     assert gpus("H200:8") == ("H200", 8)
+    assert gpus("A100-40GB:2") == ("A100-40GB", 2)
     assert gpus("v5e:4x2") is None
     assert gpus("local") is None
     for wrong in ("H200", "H200:0", "H200:2x4"):
